@@ -1,0 +1,1 @@
+"""Relaxed speculative decoding, accountable for what it gives away."""

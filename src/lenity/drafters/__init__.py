@@ -1,0 +1,33 @@
+"""Drafters: whatever proposes tokens, and their registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lenity.drafters.base import Drafter
+from lenity.registry import Registry, build_knobs, split_spec
+
+DRAFTERS = Registry(
+    "drafter",
+    {
+        "autoregressive": "lenity.drafters.autoregressive:Autoregressive",
+        "ngram": "lenity.drafters.ngram:Ngram",
+        "self_speculative": "lenity.drafters.self_speculative:SelfSpeculative",
+    },
+)
+
+
+def drafter(spec: str | Drafter, **knobs: Any) -> Drafter:
+    """Return the drafter a spec names, e.g. ``drafter("ngram:max_match=4")``.
+
+    Knobs may also be given by keyword. Raises RegistryError for an unknown name and ConfigError
+    for an unknown or unusable knob.
+    """
+    if isinstance(spec, Drafter):
+        return spec
+    name, written = split_spec(spec)
+    built: Drafter = build_knobs(DRAFTERS.load(name), {**written, **knobs}, f"drafter {name!r}")
+    return built
+
+
+__all__ = ["DRAFTERS", "Drafter", "drafter"]

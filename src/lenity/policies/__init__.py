@@ -1,0 +1,32 @@
+"""Verification policies: pure functions of the target's scores, and their registry."""
+
+from __future__ import annotations
+
+from lenity.policies.base import Policy
+from lenity.registry import Registry, build_knobs, split_spec
+
+POLICIES = Registry(
+    "policy",
+    {
+        "asd": "lenity.policies.asd:Asd",
+        "lenience": "lenity.policies.lenience:Lenience",
+        "priced": "lenity.policies.priced:Priced",
+        "strict": "lenity.policies.strict:Strict",
+        "top_k": "lenity.policies.top_k:TopK",
+    },
+)
+
+
+def policy(spec: str | Policy) -> Policy:
+    """Return the policy a spec names, e.g. ``policy("asd:budget=8,gate=0.25,block_cap=2")``.
+
+    Raises RegistryError for an unknown name and ConfigError for an unknown or unusable knob.
+    """
+    if isinstance(spec, Policy):
+        return spec
+    name, knobs = split_spec(spec)
+    built: Policy = build_knobs(POLICIES.load(name), knobs, f"policy {name!r}")
+    return built
+
+
+__all__ = ["POLICIES", "Policy", "policy"]

@@ -1,0 +1,95 @@
+r"""Approximate Speculative Decoding: a budgeted longest prefix (arXiv 2608.03447, section 3).
+
+With regret r_i = z_i(y*_i) - z_i(x_i), mismatch d_i, remaining length q_i = K - i + 1 and s the
+regret a request has spent so far, the prefix x[1..t] is feasible iff
+    C_t = sum_{i<=t} d_i r_i <= B - s,   N_t = sum_{i<=t} d_i <= M,   r_i / q_i <= g where d_i.
+The longest feasible prefix is committed, then the target's argmax (recovered or bonus token).
+
+The scalar loop: walk i = 1..K; at a mismatch add r_i and one; stop before the first i that breaks
+one of the three tests. Limits: B = 0 is strict by token id (a tie with another id is rejected);
+B = M = g = inf accepts every draft token. Bonus token: argmax of row K+1, free of charge.
+
+Paper map: our ``budget`` is B, ``gate`` is g, ``block_cap`` is M. K is the number of draft tokens
+scored in this round. Greedy only: the paper defines nothing for sampling.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+import torch
+from jaxtyping import Bool, Int
+from pydantic import Field
+from torch import Tensor
+
+from lenity.ledger import budget_units, to_units
+from lenity.policies.base import RelaxedPolicy
+from lenity.types import Draft, Scores
+
+
+class Asd(RelaxedPolicy):
+    """Longest prefix under a request budget, a local gate and a block cap."""
+
+    idea: ClassVar[str] = "longest prefix whose regret fits a request budget, a gate and a cap"
+    paper: ClassVar[str] = "Approximate Speculative Decoding, arXiv 2608.03447"
+
+    type: Literal["asd"] = "asd"
+    budget: float = Field(default=8.0, ge=0)
+    """B, nats a request may give away in all (inf allowed); 0 is strict"""
+    gate: float = Field(default=0.25, ge=0)
+    """g, nats of regret allowed per remaining draft position (inf allowed)"""
+    block_cap: int | None = Field(default=2, ge=0)
+    """M, relaxed tokens allowed per round; none for no cap"""
+    position_value: Literal["remaining", "share"] = "remaining"
+    """What the gate divides by: remaining K-i+1 (paper), or share of the block (serving patch)"""
+    g0_is_strict: bool = False
+    """Whether gate=0 rejects zero-regret ties too (the authors' API) or passes them (the paper)"""
+    require_remaining: bool = False
+    """Whether budget must be left before a mismatch, so that a spent request rejects ties too"""
+
+    def strict_limit(self) -> Self:
+        """Return the rule with budget 0."""
+        return self.model_copy(update={"budget": 0.0})
+
+    def accepted_length(
+        self,
+        draft: Draft,
+        scores: Scores,
+        may_relax: Bool[Tensor, "B G"],
+        spent_units: Int[Tensor, " B"],
+    ) -> Int[Tensor, " B"]:
+        """Return the longest feasible prefix of each request."""
+        column = torch.arange(draft.gamma, device=may_relax.device)
+        is_real = column < draft.lengths[:, None]
+        is_match = draft.token_ids == scores.top_id[:, :-1]
+        if self.budget == 0 or (self.gate == 0 and self.g0_is_strict):
+            return longest_prefix(is_match & is_real)
+        is_mismatch = ~is_match & is_real
+        cost = to_units(scores.regret) * is_mismatch
+        total_cost = cost.cumsum(-1)
+        left = budget_units(self.budget) - spent_units[:, None]
+        fits = total_cost <= left
+        if self.require_remaining:
+            fits &= total_cost - cost < left
+        if self.block_cap is not None:
+            fits &= is_mismatch.cumsum(-1) <= self.block_cap
+        passes = may_relax & fits & self._passes_gate(draft, scores, column)
+        return longest_prefix((is_match | passes) & is_real)
+
+    def _passes_gate(
+        self, draft: Draft, scores: Scores, column: Int[Tensor, " G"]
+    ) -> Bool[Tensor, "B G"]:
+        """Return r_i <= g * value_i in float64, so that a regret of exactly g passes."""
+        remaining = (draft.lengths[:, None] - column).to(torch.float64)
+        value = remaining
+        if self.position_value == "share":
+            # the serving patch counts positions from 0: the first has value K/K = 1
+            value = remaining / draft.lengths[:, None].clamp_min(1)
+        if self.gate == float("inf"):
+            return torch.ones_like(value, dtype=torch.bool)
+        return scores.regret.to(torch.float64) <= self.gate * value
+
+
+def longest_prefix(passes: Bool[Tensor, "*B G"]) -> Int[Tensor, "*B"]:
+    """Return how many leading positions pass: sum_t prod_{i<=t} passes_i."""
+    return passes.to(torch.int64).cumprod(-1).sum(-1)

@@ -1,0 +1,94 @@
+"""Run a policy on a block: the prefix to commit and the token that follows it.
+
+Every rule obeys the same three things here, so that none can forget them: what lies beyond a
+row's length is never accepted, a masked token is never accepted, and nothing behind the first
+position that fails is kept.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from lenity.errors import ConfigError
+from lenity.policies.asd import longest_prefix
+from lenity.policies.base import BlockPolicy, MatchPolicy, Policy, TokenPolicy
+from lenity.sampling import draw
+from lenity.types import Draft, Scores, Verdict
+
+
+def verify_greedy(
+    policy: Policy,
+    draft: Draft,
+    scores: Scores,
+    *,
+    spent_units: Int[Tensor, " B"],
+    may_relax: Bool[Tensor, "B G"] | None = None,
+) -> Verdict:
+    """Return the verdict of a greedy rule.
+
+    ``may_relax`` is False where a mismatch is forbidden whatever the rule says (special and stop
+    ids, an ended phase); a draft token that is the target's argmax passes all the same. The next
+    token is the target's argmax in the row after the prefix.
+    """
+    is_finite = torch.isfinite(scores.draft_logit)
+    may_relax = is_finite if may_relax is None else is_finite & may_relax
+    column = torch.arange(draft.gamma, device=draft.token_ids.device)
+    is_match = draft.token_ids == scores.top_id[:, :-1]
+    if isinstance(policy, BlockPolicy):
+        accepted = policy.accepted_length(draft, scores, may_relax, spent_units)
+    elif isinstance(policy, MatchPolicy):
+        passes = is_match | (policy.accepts(draft, scores) & may_relax)
+        accepted = longest_prefix(passes & (column < draft.lengths[:, None]))
+    else:
+        raise ConfigError(
+            f"Expected a policy for greedy decoding, got {policy}. Set a temperature above 0, or "
+            f"choose a greedy rule."
+        )
+    return Verdict(
+        accepted_length=accepted,
+        next_token_id=scores.top_id.gather(-1, accepted[:, None]).squeeze(-1),
+        is_bonus=accepted == draft.lengths,
+        is_relaxed=(column < accepted[:, None]) & ~is_match,
+    )
+
+
+def verify_sampled(
+    policy: Policy,
+    draft: Draft,
+    target_probs: Float[Tensor, "B R V"],
+    *,
+    accept_coins: Float[Tensor, "B G"],
+    next_coins: Float[Tensor, " B"],
+) -> Verdict:
+    """Return the verdict of a sampling rule; the coins are the only randomness.
+
+    Position i passes iff its coin is below the rule's acceptance probability. The next token is
+    drawn from the rule's residual after a rejection, from the target's law after a full block.
+    """
+    if not isinstance(policy, TokenPolicy):
+        raise ConfigError(
+            f"{policy} is defined for greedy decoding only, got temperature > 0. Use "
+            f"temperature=0, or the policy 'strict', which is exact at any temperature."
+        )
+    rows = torch.arange(draft.token_ids.shape[0], device=target_probs.device)
+    column = torch.arange(draft.gamma, device=target_probs.device)
+    accept_prob = policy.accept_prob(target_probs[:, :-1], draft.probs, draft.token_ids)
+    is_real = column < draft.lengths[:, None]
+    passes = (accept_coins.to(target_probs.device) < accept_prob) & is_real
+    accepted = longest_prefix(passes)
+    is_bonus = accepted == draft.lengths
+    law = target_probs[rows, accepted]
+    if draft.gamma:
+        stop = accepted.clamp_max(draft.gamma - 1)
+        drafted = None if draft.probs is None else draft.probs[rows, stop]
+        left = policy.residual(law, drafted, draft.token_ids[rows, stop])
+        law = torch.where(is_bonus[:, None], law, left)
+    return Verdict(
+        accepted_length=accepted,
+        next_token_id=draw(law, next_coins),
+        is_bonus=is_bonus,
+        is_relaxed=torch.zeros_like(is_real),
+        accept_prob=accept_prob,
+    )

@@ -1,0 +1,102 @@
+"""From the target's logits to the reductions that policies read, in bounded memory.
+
+Each reduction is computed once, in float32, over chunks of rows: the peak is one chunk of
+``rows x V`` float32 values, whatever the batch and the draft length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lenity.errors import NonFiniteError
+from lenity.types import Draft, Scores
+
+DEFAULT_CHUNK_BYTES = 256 << 20
+"""Room for one float32 chunk of logits; 256 MiB is 441 rows of a 152k vocabulary."""
+
+
+def reduce_logits(
+    logits_of: Callable[[int, int], Float[Tensor, "N V"]],
+    draft: Draft,
+    *,
+    needs: frozenset[str] = frozenset(),
+    keep_logits: bool = False,
+    chunk_rows: int | None = None,
+) -> Scores:
+    """Return the Scores of ``B * R`` rows of logits, R = G + 1, asked for chunk by chunk.
+
+    ``logits_of(start, stop)`` returns rows ``start..stop`` of the flattened (B, R) block with
+    logits processors applied and unknown ids masked. ``needs`` names optional fields of Scores;
+    ``keep_logits`` keeps all of them (B, R, V), for sampling.
+    """
+    batch, rows = draft.token_ids.shape[0], draft.gamma + 1
+    token_ids = torch.nn.functional.pad(draft.token_ids, (0, 1)).reshape(-1)
+    total = batch * rows
+    step = max(1, chunk_rows or total)
+    parts = [
+        _reduce_chunk(logits_of(start, min(start + step, total)), token_ids[start:], needs,
+                      keep_logits)
+        for start in range(0, total, step)
+    ]
+    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    fields = {name: value.reshape(batch, rows, *value.shape[1:]) for name, value in joined.items()}
+    draft_logit, top_logit = fields.pop("draft_logit")[:, :-1], fields["top_logit"]
+    if "draft_rank" in fields:
+        fields["draft_rank"] = fields["draft_rank"][:, :-1]
+    # -inf - -inf is NaN; a masked draft token costs infinitely much, whatever else is masked
+    regret = (top_logit[:, :-1] - draft_logit).clamp_min(0)
+    regret = regret.masked_fill(draft_logit == -float("inf"), float("inf"))
+    return Scores(draft_logit=draft_logit, regret=regret, **fields)
+
+
+def _reduce_chunk(
+    logits: Float[Tensor, "N V"],
+    token_ids: Int[Tensor, " T"],
+    needs: frozenset[str],
+    keep_logits: bool,
+) -> dict[str, Tensor]:
+    logits = logits.to(torch.float32)
+    ids = token_ids[: logits.shape[0], None]
+    top_id = logits.argmax(-1, keepdim=True)
+    top_logit = logits.gather(-1, top_id)
+    draft_logit = logits.gather(-1, ids)
+    out = {
+        "top_id": top_id.squeeze(-1),
+        "top_logit": top_logit.squeeze(-1),
+        "draft_logit": draft_logit.squeeze(-1),
+        "log_normalizer": logits.logsumexp(-1),
+    }
+    if "second_logit" in needs:
+        out["second_logit"] = logits.topk(2, dim=-1).values[:, 1]
+    if "draft_rank" in needs:
+        out["draft_rank"] = rank_of(logits, ids.squeeze(-1))
+    if keep_logits:
+        out["logits"] = logits
+    return out
+
+
+def rank_of(logits: Float[Tensor, "N V"], token_ids: Int[Tensor, " N"]) -> Int[Tensor, " N"]:
+    """Return how many tokens come before this one: larger logit, or equal and lower id."""
+    own = logits.gather(-1, token_ids[:, None])
+    column = torch.arange(logits.shape[-1], device=logits.device)
+    before = (logits > own) | ((logits == own) & (column < token_ids[:, None]))
+    return before.sum(-1)
+
+
+def check_finite(top_logit: list[list[float]], lengths: list[int], names: list[str]) -> None:
+    """Refuse rows whose largest logit is NaN or infinite; padding rows are not looked at.
+
+    NaN anywhere in a row reaches its maximum. Raises NonFiniteError naming request and position.
+    """
+    for name, row, length in zip(names, top_logit, lengths, strict=True):
+        for position, value in enumerate(row[: length + 1]):
+            if value != value or value in (float("inf"), -float("inf")):
+                raise NonFiniteError(
+                    f"Expected finite target logits, got {value} for request {name} at block "
+                    f"position {position}. Check the checkpoint and its dtype, or a logits "
+                    f"processor that masks every token."
+                )
