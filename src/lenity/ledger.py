@@ -7,7 +7,6 @@ nat (4.8e-7) per relaxed token.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import torch
@@ -30,8 +29,9 @@ def to_units(regret: Float[Tensor, "*N"]) -> Int[Tensor, "*N"]:
 
 
 def budget_units(budget: float) -> int:
-    """Return a budget in nats (inf allowed) as ledger units."""
-    return UNLIMITED_UNITS if math.isinf(budget) else round(budget * UNITS_PER_NAT)
+    """Return a budget in nats (inf allowed) as ledger units; 2^42 nats are as good as inf."""
+    units = budget * UNITS_PER_NAT
+    return UNLIMITED_UNITS if units >= UNLIMITED_UNITS else round(units)
 
 
 def to_nats(units: int) -> float:

@@ -9,13 +9,16 @@ number of coins somebody else took, can change it.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Self
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
+
+
+_COLDEST = 1e-30
+"""Temperatures below this act like it: a float32 cannot divide by less, and the law is the same."""
 
 
 class Sampling(BaseModel):
@@ -37,7 +40,7 @@ class Sampling(BaseModel):
         """Whether the argmax is taken."""
         return self.temperature == 0
 
-    def limit(self) -> Self:
+    def limit(self) -> Sampling:
         """Return the same filters at temperature 0."""
         return self.model_copy(update={"temperature": 0.0})
 
@@ -75,8 +78,9 @@ class Coins:
 
 
 def _philox(seed: int, start: int, purpose: Purpose) -> np.random.Generator:
-    counter = [0, 0, start, int(purpose)]
-    return np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 0], counter=counter))
+    # the key is one int: a list would pass through float64, where large seeds fall together
+    key, counter = seed & (2**64 - 1), [0, 0, start, int(purpose)]
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def greedy(logits: Float[Tensor, "*N V"]) -> Int[Tensor, "*N"]:
@@ -98,10 +102,11 @@ def probabilities(logits: Float[Tensor, "*N V"], sampling: Sampling) -> Float[Te
     logits = logits.to(torch.float32)
     if sampling.is_greedy:
         return point_mass(greedy(logits), logits.shape[-1])
-    logits = logits / sampling.temperature
     if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
         smallest = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < smallest, -float("inf"))
+    # counted from the largest, and never divided by almost 0, so that nothing grows to inf - inf
+    logits = (logits - logits.amax(-1, keepdim=True)).div_(max(sampling.temperature, _COLDEST))
     probs = logits.softmax(-1)
     if sampling.top_p is not None and sampling.top_p < 1:
         probs = _keep(probs, _in_nucleus(probs, sampling.top_p))

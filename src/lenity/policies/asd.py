@@ -15,7 +15,7 @@ scored in this round. Greedy only: the paper defines nothing for sampling.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Int
@@ -47,7 +47,7 @@ class Asd(RelaxedPolicy):
     require_remaining: bool = False
     """Whether budget must be left before a mismatch, so that a spent request rejects ties too"""
 
-    def strict_limit(self) -> Self:
+    def strict_limit(self) -> Asd:
         """Return the rule with budget 0."""
         return self.model_copy(update={"budget": 0.0})
 
@@ -81,13 +81,14 @@ class Asd(RelaxedPolicy):
     ) -> Bool[Tensor, "B G"]:
         """Return r_i <= g * value_i in float64, so that a regret of exactly g passes."""
         remaining = (draft.lengths[:, None] - column).to(torch.float64)
-        value = remaining
-        if self.position_value == "share":
-            # the serving patch counts positions from 0: the first has value K/K = 1
-            value = remaining / draft.lengths[:, None].clamp_min(1)
         if self.gate == float("inf"):
-            return torch.ones_like(value, dtype=torch.bool)
-        return scores.regret.to(torch.float64) <= self.gate * value
+            return torch.ones_like(remaining, dtype=torch.bool)
+        regret = scores.regret.to(torch.float64)
+        if self.position_value == "share":
+            # the serving patch counts positions from 0: the first has value K/K = 1; the K stands
+            # on the regret's side, for a share such as 2/3 is no binary number
+            regret = regret * draft.lengths[:, None]
+        return regret <= self.gate * remaining
 
 
 def longest_prefix(passes: Bool[Tensor, "*B G"]) -> Int[Tensor, "*B"]:

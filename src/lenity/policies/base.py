@@ -9,7 +9,7 @@ A policy knows no model and keeps no state. Of three kinds, ``verify`` runs each
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from pydantic import BaseModel, ConfigDict
@@ -22,7 +22,9 @@ from lenity.types import Draft, Scores
 class Policy(BaseModel):
     """Knobs of a verification rule; frozen, and refusing what it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, ser_json_inf_nan="strings"
+    )
 
     idea: ClassVar[str]
     paper: ClassVar[str]
@@ -33,7 +35,7 @@ class Policy(BaseModel):
     type: str
     """Registered name of the rule."""
 
-    def strict_limit(self) -> Self:
+    def strict_limit(self) -> Policy:
         """Return this rule at zero relaxation, where it must equal strict by token id."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ Limits: ratio = 1 compares token ids, so a tie with another id is rejected, as i
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool
@@ -31,7 +31,7 @@ class Lenience(RelaxedPolicy):
     ratio: float = Field(default=0.9, gt=0, le=1)
     """l, smallest accepted p(x) / max p; 1 is strict"""
 
-    def strict_limit(self) -> Self:
+    def strict_limit(self) -> Lenience:
         """Return the rule with ratio 1."""
         return self.model_copy(update={"ratio": 1.0})
 

@@ -16,7 +16,7 @@ later bargains. This rule is lenity's own; it is in no paper and in no default.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -48,7 +48,7 @@ class Priced(RelaxedPolicy):
     """g, nats of regret allowed per remaining draft position; none for no gate"""
 
     @model_validator(mode="after")
-    def _check_pacing(self) -> Self:
+    def _check_pacing(self) -> Priced:
         if self.price_max is not None and not 0 < self.price <= self.price_max < float("inf"):
             raise ValueError(
                 f"pacing needs 0 < price <= price_max < inf, got price={self.price} and "
@@ -56,7 +56,7 @@ class Priced(RelaxedPolicy):
             )
         return self
 
-    def strict_limit(self) -> Self:
+    def strict_limit(self) -> Priced:
         """Return the rule with budget 0."""
         return self.model_copy(update={"budget": 0.0})
 

@@ -7,7 +7,7 @@ Sampling: accept with probability min(1, p(x)/q(x)); on rejection draw from norm
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,7 +30,7 @@ class Strict(Policy):
 
     type: Literal["strict"] = "strict"
 
-    def strict_limit(self) -> Self:
+    def strict_limit(self) -> Strict:
         """Return itself."""
         return self
 

@@ -8,7 +8,7 @@ Baseline of the verifier-skipping paper, arXiv 2608.14787 (k in {2, 3, 5}).
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool
 from pydantic import Field
@@ -30,7 +30,7 @@ class TopK(RelaxedPolicy):
     k: int = Field(default=2, ge=1)
     """Number of best tokens that pass; 1 is strict"""
 
-    def strict_limit(self) -> Self:
+    def strict_limit(self) -> TopK:
         """Return the rule with k = 1."""
         return self.model_copy(update={"k": 1})
 

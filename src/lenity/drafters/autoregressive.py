@@ -1,0 +1,235 @@
+"""Draft with a smaller causal language model, or with the target itself.
+
+The drafter keeps a cache of its own with one slot per row. A round feeds what was committed since
+(ragged, padded on the right), then drafts token by token behind the cache's lengths. What the
+target accepts is committed there too; the rest is forgotten. The last draft token of a round is
+never fed: should it be accepted, the next round feeds it together with the target's token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, PrivateAttr, field_serializer, model_validator
+from torch import Tensor
+
+from lenity.drafters.base import DraftContext, Drafter, no_draft
+from lenity.drafters.chain import DraftVocabulary, draft_chain
+from lenity.models.base import KVCache, LanguageModel
+from lenity.models.tokenizers import compare_vocabularies
+from lenity.types import Draft
+
+ITSELF = "target"
+"""The model name that stands for the target's own weights."""
+
+
+class AutoregressiveSession:
+    """A drafter's cache of the committed tokens, one slot per row it can still draft for."""
+
+    taps: tuple[int, ...] = ()
+
+    def __init__(self, model: LanguageModel, target: LanguageModel, chunk: int) -> None:
+        """Start without rows; at most ``chunk`` tokens per row enter one forward."""
+        self._model, self._chunk, self._device = model, chunk, target.device
+        self._vocabulary = DraftVocabulary(model, target)
+        self._cache = model.new_cache()
+        self._has_slot: list[bool] = []  # slots stand in the order of their rows
+        self._num_written = 0
+
+    def admit(self, token_ids: Sequence[int], features: Float[Tensor, "T F"] | None) -> None:
+        """Prefill a prompt but for its last token, unless it is too long for the drafter."""
+        self._has_slot.append(self._room(token_ids) > 0)
+        if not self._has_slot[-1]:
+            return
+        slot = self._model.new_cache(1)
+        for start in range(0, len(token_ids) - 1, self._chunk):
+            piece = token_ids[start : min(start + self._chunk, len(token_ids) - 1)]
+            self._model.hidden_states(self._pad([piece]), slot)
+            slot.commit([len(piece)])
+        self._cache.append(slot)
+
+    def propose(self, context: DraftContext) -> Draft:
+        """Return up to ``context.limits[b]`` tokens; fewer, or none, at the drafter's last position.
+
+        Up to there the drafter is asked; a placeholder never stands in for it.
+        """
+        self._num_written = 0
+        rooms = [self._room(ids) for ids in context.token_ids]
+        self._retire(rooms)
+        rows = self._slotted()
+        asked = DraftContext(
+            token_ids=[context.token_ids[row] for row in rows],
+            limits=[min(context.limits[row], rooms[row]) for row in rows],
+            sampling=[context.sampling[row] for row in rows],
+            coins=context.coins.select(rows),
+        )
+        if not asked.gamma:
+            return no_draft(len(rooms), self._device)
+        return _spread(self._draft(asked), rows, len(rooms))
+
+    def observe(
+        self, accepted_lengths: Sequence[int], features: Float[Tensor, "B R F"] | None
+    ) -> None:
+        """Keep the accepted tokens that were fed; forget the others."""
+        if self._num_written:
+            self._cache.commit(
+                [
+                    min(accepted, self._num_written)
+                    for accepted, has_slot in zip(accepted_lengths, self._has_slot, strict=True)
+                    if has_slot
+                ]
+            )
+        self._num_written = 0
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep these rows, in this order."""
+        slots = {row: slot for slot, row in enumerate(self._slotted())}
+        self._cache.keep([slots[row] for row in rows if row in slots])
+        self._has_slot = [self._has_slot[row] for row in rows]
+
+    def _draft(self, context: DraftContext) -> Draft:
+        first = self._catch_up(context)
+
+        def advance(i: int, drafted: Int[Tensor, " B"] | None) -> Float[Tensor, "B D"]:
+            if drafted is None:
+                return self._model.logits(first)
+            tokens = drafted[:, None].to(self._model.device)
+            hidden = self._model.hidden_states(tokens, self._cache, offset=i - 1).last[:, 0]
+            self._num_written = i
+            return self._model.logits(hidden)
+
+        return draft_chain(advance, context, self._vocabulary)
+
+    def _catch_up(self, context: DraftContext) -> Float[Tensor, "B H"]:
+        """Feed and commit what the cache lacks; return the last hidden state of each row.
+
+        A row that asks for nothing is not fed and returns whatever its padding gave.
+        """
+        missing = [
+            ids[length:] if limit else ()
+            for ids, length, limit in zip(
+                context.token_ids, self._cache.lengths, context.limits, strict=True
+            )
+        ]
+        last: Tensor | None = None
+        for start in range(0, max(map(len, missing)), self._chunk):
+            pieces = [ids[start : start + self._chunk] for ids in missing]
+            hidden = self._model.hidden_states(self._pad(pieces), self._cache).last
+            self._cache.commit([len(piece) for piece in pieces])
+            ends = torch.tensor([max(len(piece) - 1, 0) for piece in pieces], device=hidden.device)
+            reached = hidden[torch.arange(len(pieces), device=hidden.device), ends]
+            is_fed = torch.tensor([bool(piece) for piece in pieces], device=hidden.device)
+            last = reached if last is None else torch.where(is_fed[:, None], reached, last)
+        assert last is not None, "a row that asks for a draft lacks its anchor"
+        return last
+
+    def _retire(self, rooms: Sequence[int]) -> None:
+        """Free the slots of rows that outgrew the drafter; lengths only grow, so for good."""
+        rows = self._slotted()
+        self._cache.keep([slot for slot, row in enumerate(rows) if rooms[row] > 0])
+        self._has_slot = [
+            has_slot and room > 0 for has_slot, room in zip(self._has_slot, rooms, strict=True)
+        ]
+
+    def _slotted(self) -> list[int]:
+        return [row for row, has_slot in enumerate(self._has_slot) if has_slot]
+
+    def _room(self, token_ids: Sequence[int]) -> int:
+        """Return how many tokens can be drafted before the drafter's positions run out.
+
+        The anchor and every draft token but the last are fed.
+        """
+        limit = self._model.max_positions
+        return len(token_ids) + 1 if limit is None else limit - len(token_ids) + 1
+
+    def _pad(self, pieces: Sequence[Sequence[int]]) -> Int[Tensor, "B T"]:
+        width = max(map(len, pieces))
+        rows = [[*piece, *[0] * (width - len(piece))] for piece in pieces]
+        tokens = torch.tensor(rows, dtype=torch.int64, device=self._model.device)
+        # A prompt may hold an id that only the target's padded table has a row for.
+        return tokens.clamp_max(self._model.vocab_size - 1)
+
+
+def _spread(draft: Draft, rows: Sequence[int], batch_size: int) -> Draft:
+    """Return the draft of some rows as one of the whole batch; the others draft nothing."""
+    if len(rows) == batch_size:
+        return draft
+    assert draft.confidence is not None
+
+    def spread(part: Tensor) -> Tensor:
+        whole = part.new_zeros(batch_size, *part.shape[1:])
+        whole[list(rows)] = part
+        return whole
+
+    probs = None
+    if draft.probs is not None:
+        probs = spread(draft.probs)
+        probs[..., 0] += probs.sum(-1) == 0  # the law of padding is the point mass on token 0
+    return Draft(
+        token_ids=spread(draft.token_ids),
+        lengths=spread(draft.lengths),
+        probs=probs,
+        confidence=spread(draft.confidence),
+    )
+
+
+class Autoregressive(Drafter):
+    """A causal language model that drafts one token after the other.
+
+    ``model="target"`` drafts with the target's own weights on a second cache: everything is
+    accepted (in fp32), nothing is gained; it is there to check an engine with.
+
+    At temperature 0 a draft token is the drafter's argmax. Above, it is drawn under the request's
+    own sampling settings, with coins of the request's own seed, and ``probs`` is the law it was
+    drawn from. ``confidence`` is the drafter's probability of the token at temperature 1.
+    """
+
+    idea: ClassVar[str] = "a smaller causal language model, token by token"
+    paper: ClassVar[str] = "Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, 2302.01318"
+
+    type: Literal["autoregressive"] = "autoregressive"
+    model: str | LanguageModel
+    """Drafter: a name or directory to load, a loaded model, or "target" for the target itself"""
+    dtype: str | None = None
+    """Dtype to load the drafter in; none takes the target's"""
+    prefill_chunk: int = Field(default=512, ge=1)
+    """Most tokens per row in one forward over a prompt"""
+
+    _loaded: dict[tuple[str, str], LanguageModel] = PrivateAttr(default_factory=dict)
+
+    @field_serializer("model")
+    def _name_model(self, model: str | LanguageModel) -> str:
+        return model if isinstance(model, str) else model.name
+
+    @model_validator(mode="after")
+    def _check_dtype(self) -> Self:
+        if self.dtype is not None and (self.model == ITSELF or not isinstance(self.model, str)):
+            raise ValueError(
+                f"dtype is for a drafter that is loaded by name, got dtype={self.dtype} for a "
+                f"model that is there already; leave dtype out"
+            )
+        return self
+
+    def open(self, target: LanguageModel, cache: KVCache) -> AutoregressiveSession:
+        """Return a session whose drafter shares the target's vocabulary.
+
+        The drafter is loaded once, when first asked for. Raises ModelMismatchError.
+        """
+        model = self._resolve(target)
+        if model is not target:
+            compare_vocabularies(target, model)
+        return AutoregressiveSession(model, target, self.prefill_chunk)
+
+    def _resolve(self, target: LanguageModel) -> LanguageModel:
+        if not isinstance(self.model, str):
+            return self.model
+        if self.model == ITSELF:
+            return target
+        dtype = self.dtype or str(target.dtype).removeprefix("torch.")
+        key = (dtype, str(target.device))
+        if key not in self._loaded:
+            self._loaded[key] = load(self.model, dtype=dtype, device=target.device)
+        return self._loaded[key]

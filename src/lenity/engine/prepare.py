@@ -1,0 +1,154 @@
+"""From what a person asks for to rows that can run; everything that can be refused is, here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+from lenity.errors import ConfigError
+from lenity.models.base import LanguageModel, Tokenizer
+from lenity.policies import Policy, policy
+from lenity.policies.base import TokenPolicy
+from lenity.processors import CountPenalty, MinNewTokens, Processor, RepetitionPenalty
+from lenity.requests import GenerationSettings, Prompt, Request
+from lenity.sequences import Sequence
+
+
+def as_requests(prompts: object) -> tuple[list[Request], bool]:
+    """Return the requests of what ``generate`` was given, and whether it was a single one.
+
+    One prompt is a string, token ids, chat messages or a Request; several are a list of those.
+    """
+    if hasattr(prompts, "tolist"):
+        prompts = prompts.tolist()  # a tensor or array of ids, or of rows of ids
+    if isinstance(prompts, Request):
+        return [prompts], True
+    if isinstance(prompts, str) or _is_flat(prompts):
+        return [Request(prompt=prompts)], True  # type: ignore[arg-type]  # checked when encoded
+    if not isinstance(prompts, SequenceOf):
+        raise ConfigError(
+            f"Expected a prompt (text, token ids or chat messages) or a list of them, got "
+            f"{type(prompts).__name__}."
+        )
+    return [p if isinstance(p, Request) else Request(prompt=p) for p in prompts], False
+
+
+def _is_flat(prompts: object) -> bool:
+    return isinstance(prompts, SequenceOf) and bool(prompts) and (
+        all(isinstance(item, int) for item in prompts)
+        or all(isinstance(item, Mapping) for item in prompts)
+    )
+
+
+def make_sequence(
+    request: Request,
+    index: int,
+    target: LanguageModel,
+    default_policy: Policy,
+    settings: GenerationSettings,
+) -> Sequence:
+    """Return the row of a request. Raises ConfigError for anything that cannot run."""
+    settings = request.settings or settings
+    rule = default_policy if request.policy is None else policy(request.policy)
+    name = request.name or str(index)
+    if not settings.sampling.is_greedy and not isinstance(rule, TokenPolicy):
+        raise ConfigError(
+            f"Request {name}: {rule} is defined for greedy decoding, got temperature "
+            f"{settings.temperature:g}. Use temperature=0, or policy 'strict', which is exact at "
+            f"any temperature."
+        )
+    token_ids = encode(request.prompt, target, name)
+    _check_ids(settings.stop_token_ids, target.vocab_size, f"Request {name}: stop_token_ids")
+    _check_ids(settings.strict_after, target.vocab_size, f"Request {name}: strict_after")
+    if settings.stop and target.tokenizer is None:
+        raise ConfigError(
+            f"Request {name}: stop strings need a tokenizer, and {target.name} has none. Use "
+            f"stop_token_ids, or load the model with its tokenizer."
+        )
+    limit = target.max_positions
+    if limit is not None and len(token_ids) >= limit:
+        raise ConfigError(
+            f"Request {name}: expected a prompt shorter than the context of {target.name}, "
+            f"{limit} tokens, got {len(token_ids)}. Shorten the prompt."
+        )
+    ending = set(settings.stop_token_ids)
+    if not settings.ignore_eos:
+        ending |= target.eos_token_ids
+    special = target.tokenizer.special_ids if target.tokenizer is not None else frozenset()
+    longest = len(token_ids) + settings.max_new_tokens
+    return Sequence(
+        index=index,
+        name=name,
+        token_ids=list(token_ids),
+        prompt_length=len(token_ids),
+        settings=settings,
+        policy=rule,
+        requested_policy=rule.spec,
+        seed=settings.seed + (0 if request.settings else index),
+        ending_ids=frozenset(ending),
+        guarded_ids=frozenset(ending) | target.eos_token_ids | special,
+        max_length=longest if limit is None else min(longest, limit),
+        processors=_processors(settings, frozenset(ending)),
+    )
+
+
+def encode(prompt: Prompt, target: LanguageModel, name: str) -> list[int]:
+    """Return the token ids of a prompt. Raises ConfigError when empty or outside the model."""
+    token_ids = _encode(prompt, target, name)
+    if not token_ids:
+        raise ConfigError(
+            f"Request {name}: expected at least one prompt token, got an empty prompt. Begin with "
+            f"the model's begin-of-sequence id, or write something."
+        )
+    _check_ids(token_ids, target.vocab_size, f"Request {name}: prompt")
+    return token_ids
+
+
+def _encode(prompt: Prompt, target: LanguageModel, name: str) -> list[int]:
+    if isinstance(prompt, str):
+        return _tokenizer(target, name).encode(prompt)
+    if not isinstance(prompt, SequenceOf):
+        prompt = list(prompt)
+    if prompt and isinstance(prompt[0], Mapping):
+        return _tokenizer(target, name).encode_chat(prompt)  # type: ignore[arg-type]
+    for position, item in enumerate(prompt):
+        if isinstance(item, bool) or not isinstance(item, int):
+            raise ConfigError(
+                f"Request {name}: expected integer token ids, got {item!r} at position "
+                f"{position}. A prompt is a text, token ids or chat messages."
+            )
+    return [int(item) for item in prompt]  # type: ignore[call-overload]  # checked above
+
+
+def _tokenizer(target: LanguageModel, name: str) -> Tokenizer:
+    if target.tokenizer is None:
+        raise ConfigError(
+            f"Request {name}: text needs a tokenizer, and {target.name} has none. Give token ids, "
+            f"or load the model with its tokenizer."
+        )
+    return target.tokenizer
+
+
+def _check_ids(token_ids: SequenceOf[int], vocab_size: int, what: str) -> None:
+    for position, token_id in enumerate(token_ids):
+        if not 0 <= token_id < vocab_size:
+            raise ConfigError(
+                f"{what}: expected ids in [0, {vocab_size}), got {token_id} at position "
+                f"{position}. The ids belong to another tokenizer."
+            )
+
+
+def _processors(settings: GenerationSettings, ending: frozenset[int]) -> tuple[Processor, ...]:
+    out: list[Any] = []
+    if settings.repetition_penalty != 1:
+        out.append(RepetitionPenalty(penalty=settings.repetition_penalty))
+    if settings.presence_penalty or settings.frequency_penalty:
+        out.append(
+            CountPenalty(
+                presence=settings.presence_penalty, frequency=settings.frequency_penalty
+            )
+        )
+    if settings.min_new_tokens:
+        out.append(MinNewTokens(count=settings.min_new_tokens, ending_ids=ending))
+    return (*out, *settings.processors)

@@ -1,0 +1,157 @@
+"""One round: draft, score, verify, commit, record. No rule and no model has a name here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields as dataclass_fields
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from lenity.drafters.base import DraftContext, no_draft
+from lenity.engine.batch import Batch
+from lenity.engine.clock import Clock
+from lenity.engine.record import commit_rows
+from lenity.engine.score import score
+from lenity.policies.verify import verify_greedy, verify_sampled
+from lenity.sampling import Coins, Purpose, probabilities
+from lenity.types import Draft, Scores, Verdict
+
+_Rows = TypeVar("_Rows", Draft, Scores)
+
+
+@torch.inference_mode()
+def run_round(batch: Batch, *, chunk_bytes: int) -> None:
+    """Run one round over every row; on an error nothing of it is committed."""
+    clock = Clock()
+    coins = Coins([row.seed for row in batch.rows], [len(row.token_ids) for row in batch.rows])
+    with clock.stage("draft"):
+        draft = propose(batch, coins)
+    with clock.stage("target"):
+        hidden = batch.target.hidden_states(block(batch, draft), batch.cache, taps=batch.taps)
+        scored = score(batch, draft, hidden.last, clock, chunk_bytes=chunk_bytes)
+    with clock.stage("verify"):
+        verdict = verify(batch, draft, scored.scores, coins)
+    with clock.stage("commit"):
+        commits = commit_rows(batch, draft, scored, verdict)
+        batch.cache.commit([len(c.receipts) for c in commits])
+        if batch.session is not None:
+            batch.session.observe([c.record.accepted for c in commits], hidden.features)
+    seconds = clock.seconds()
+    for index, (row, commit) in enumerate(zip(batch.rows, commits, strict=True)):
+        batch.ledger.charge(index, commit.record.regret_units)
+        row.add(replace(commit, record=replace(commit.record, seconds=seconds)))
+
+
+def propose(batch: Batch, coins: Coins) -> Draft:
+    """Return the drafter's block, or none where nobody may draft."""
+    limits = [row.draft_limit for row in batch.rows]
+    if batch.session is None or not any(limits):
+        return no_draft(len(batch), batch.target.device)
+    context = DraftContext(
+        token_ids=[row.token_ids for row in batch.rows],
+        limits=limits,
+        sampling=[row.sampling for row in batch.rows],
+        coins=coins,
+    )
+    return batch.session.propose(context)
+
+
+def block(batch: Batch, draft: Draft) -> Int[Tensor, "B R"]:
+    """Return the target's input: each row's anchor and its draft tokens."""
+    anchors = torch.tensor([[row.token_ids[-1]] for row in batch.rows], device=batch.target.device)
+    return torch.cat([anchors, draft.token_ids], dim=1)
+
+
+def verify(batch: Batch, draft: Draft, scores: Scores, coins: Coins) -> Verdict:
+    """Return one verdict for rows that may follow different policies and temperatures."""
+    relaxable = may_relax(batch, draft, scores)
+    groups: dict[tuple[object, bool], list[int]] = {}
+    for index, row in enumerate(batch.rows):
+        groups.setdefault((row.policy, row.sampling.is_greedy), []).append(index)
+    parts = {
+        tuple(rows): _verify_group(batch, draft, scores, coins, relaxable, rows)
+        for rows in groups.values()
+    }
+    return _merge(parts, draft) if len(parts) > 1 else next(iter(parts.values()))
+
+
+def _verify_group(
+    batch: Batch,
+    draft: Draft,
+    scores: Scores,
+    coins: Coins,
+    relaxable: Bool[Tensor, "B G"],
+    rows: list[int],
+) -> Verdict:
+    first = batch.rows[rows[0]]
+    spent = batch.ledger.spent_units(batch.target.device)
+    if len(rows) < len(batch):
+        draft, scores = _take(draft, rows), _take(scores, rows)
+        spent, relaxable, coins = spent[rows], relaxable[rows], coins.select(rows)
+    if first.sampling.is_greedy:
+        return verify_greedy(
+            first.policy, draft, scores, spent_units=spent, may_relax=relaxable
+        )
+    assert scores.logits is not None, "sampling needs the logits themselves"
+    laws = torch.stack(
+        [
+            probabilities(scores.logits[i], batch.rows[row].sampling)
+            for i, row in enumerate(rows)
+        ]
+    )
+    return verify_sampled(
+        first.policy,
+        draft,
+        laws,
+        accept_coins=coins.uniform(Purpose.ACCEPT, draft.gamma),
+        next_coins=coins.uniform(Purpose.NEXT, 1)[:, 0],
+    )
+
+
+def may_relax(batch: Batch, draft: Draft, scores: Scores) -> Bool[Tensor, "B G"]:
+    """Return where a mismatch may be considered at all.
+
+    Never where a special or stop token would be relaxed or relaxed away (unless the policy says
+    so), and never once an ending id of the relaxed phase is in the text or in the draft before.
+    """
+    top_id = scores.top_id[:, :-1]
+    is_guarded = batch.guarded.gather(1, draft.token_ids) | batch.guarded.gather(1, top_id)
+    allowed = ~is_guarded
+    for index, row in enumerate(batch.rows):
+        if getattr(row.policy, "relax_special", False):
+            allowed[index] = True
+        if row.is_phase_over:
+            allowed[index] = False
+        elif row.settings.strict_after:
+            ends = torch.tensor(row.settings.strict_after, device=allowed.device)
+            is_end = torch.isin(draft.token_ids[index], ends).to(torch.int64)
+            allowed[index] &= is_end.cumsum(0) - is_end == 0
+    return allowed
+
+
+def _take(value: _Rows, rows: list[int]) -> _Rows:
+    """Return the given rows of every tensor of a Draft or Scores."""
+    fields = {field.name: getattr(value, field.name) for field in dataclass_fields(value)}
+    return type(value)(**{k: None if v is None else v[rows] for k, v in fields.items()})
+
+
+def _merge(parts: Mapping[tuple[int, ...], Verdict], draft: Draft) -> Verdict:
+    batch_size, gamma = draft.token_ids.shape
+    lengths = torch.zeros_like(draft.lengths)
+    out = Verdict(
+        accepted_length=lengths,
+        next_token_id=lengths.clone(),
+        is_bonus=torch.zeros_like(lengths, dtype=torch.bool),
+        is_relaxed=torch.zeros(batch_size, gamma, dtype=torch.bool, device=lengths.device),
+    )
+    for rows, part in parts.items():
+        index = list(rows)
+        out.accepted_length[index] = part.accepted_length
+        out.next_token_id[index] = part.next_token_id
+        out.is_bonus[index] = part.is_bonus
+        out.is_relaxed[index] = part.is_relaxed
+    return out

@@ -1,0 +1,62 @@
+"""Reading the residual stream of chosen layers while a forward runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lenity.errors import ConfigError
+
+
+class Taps:
+    """The outputs of the tapped layers of one forward, in the order they were asked for."""
+
+    def __init__(self, taps: tuple[int, ...]) -> None:
+        """Expect one output for every layer index in ``taps``."""
+        self.taps = taps
+        self._outputs: dict[int, Tensor] = {}
+
+    def record(self, tap: int, output: Any) -> None:
+        """Keep a layer's output; of a tuple, its first element."""
+        self._outputs[tap] = output[0] if isinstance(output, tuple) else output
+
+    def features(self) -> Float[Tensor, "B T F"] | None:
+        """Return the outputs side by side along the last axis; None without taps."""
+        if not self.taps:
+            return None
+        return torch.cat([self._outputs[tap] for tap in self.taps], dim=-1)
+
+
+@contextmanager
+def tapped(layers: Sequence[nn.Module], taps: tuple[int, ...]) -> Iterator[Taps]:
+    """Record the outputs of ``layers[i]`` for i in ``taps`` while the block runs.
+
+    The value of a tap is the residual stream after that layer, so the last layer's is not yet
+    normalised. The hooks are gone afterwards, whatever happened. Raises ConfigError.
+    """
+    for tap in taps:
+        if not 0 <= tap < len(layers):
+            raise ConfigError(
+                f"Expected layer indices between 0 and {len(layers) - 1} as taps, got {tap}. "
+                f"0 is the output of the first decoder layer."
+            )
+    found, handles = Taps(taps), []
+    try:
+        for tap in set(taps):
+            handles.append(layers[tap].register_forward_hook(_recorder(found, tap)))
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _recorder(found: Taps, tap: int) -> Any:
+    def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+        found.record(tap, output)
+
+    return hook

@@ -1,0 +1,146 @@
+"""Tokenizers of transformers behind the Tokenizer face, and whether two of them are the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from lenity.errors import ConfigError, ModelMismatchError
+from lenity.models.base import LanguageModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What a tokenizer is, apart from its name: tokens, special ids, merges.
+
+    ``digest`` covers all three; padding rows of a model's head are no part of it.
+    """
+
+    tokens: Mapping[int, str]
+    special_ids: frozenset[int]
+    merges_hash: str
+
+    @property
+    def digest(self) -> str:
+        """Return a SHA-256 over the content."""
+        content = [sorted(self.tokens.items()), sorted(self.special_ids), self.merges_hash]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+class HFTokenizer:
+    """A transformers tokenizer as the Tokenizer face."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Wrap a loaded tokenizer; nothing is read before it is needed."""
+        self.tokenizer = tokenizer
+
+    @cached_property
+    def vocabulary(self) -> dict[int, str]:
+        """Return the token of every id, added tokens included."""
+        return {index: token for token, index in self.tokenizer.get_vocab().items()}
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Return the ids that are no text: bos, eos, padding, turn markers."""
+        added = getattr(self.tokenizer, "added_tokens_decoder", {})
+        marked = {index for index, token in added.items() if token.special}
+        return frozenset(marked | set(self.tokenizer.all_special_ids))
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Return the end-of-sequence id, if the tokenizer has one."""
+        eos = self.tokenizer.eos_token_id
+        return frozenset() if eos is None else frozenset({int(eos)})
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a raw prompt, with the special tokens the tokenizer adds itself."""
+        return list(self.tokenizer(text, verbose=False)["input_ids"])
+
+    def encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """Return the ids of a conversation, ready for the assistant's reply.
+
+        Raises ConfigError when the tokenizer has no chat template.
+        """
+        if not self.tokenizer.chat_template:
+            raise ConfigError(
+                "Expected a tokenizer with a chat template, got one without. Use the plain-text "
+                "prompt form, or a target that was trained to chat."
+            )
+        encoded = self.tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, tokenize=True, return_dict=True
+        )
+        return list(encoded["input_ids"])
+
+    def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """Return the text of ids; incomplete UTF-8 shows as U+FFFD."""
+        return self.tokenizer.decode(
+            list(token_ids),
+            skip_special_tokens=skip_special,
+            clean_up_tokenization_spaces=False,
+        )
+
+    def fingerprint(self) -> Fingerprint:
+        """Return the content of the tokenizer, for comparing it with another."""
+        return Fingerprint(
+            tokens=self.vocabulary, special_ids=self.special_ids, merges_hash=self._merges_hash()
+        )
+
+    def _merges_hash(self) -> str:
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        model = json.loads(backend.to_str())["model"] if backend is not None else {}
+        return hashlib.sha256(json.dumps(model.get("merges")).encode()).hexdigest()
+
+
+def compare_vocabularies(target: LanguageModel, drafter: LanguageModel) -> None:
+    """Check that ids mean the same to both models. Raises ModelMismatchError.
+
+    Tokens are compared id by id, so equal sizes prove nothing and unequal padding does no harm.
+    Where a model has no tokenizer only the sizes can be compared.
+    """
+    ours, theirs = _fingerprint(target), _fingerprint(drafter)
+    if ours is None or theirs is None:
+        _compare_sizes(target, drafter)
+        return
+    _compare_tokens(ours, theirs, target.name, drafter.name)
+    if ours.special_ids != theirs.special_ids:
+        index = min(ours.special_ids ^ theirs.special_ids)
+        owner = target.name if index in ours.special_ids else drafter.name
+        raise ModelMismatchError(
+            f"Expected the same special tokens in {target.name} and {drafter.name}, but id {index} "
+            f"({ours.tokens.get(index)!r}) is special only in {owner}. Use a drafter made for this "
+            f"target."
+        )
+    if ours.merges_hash != theirs.merges_hash:
+        raise ModelMismatchError(
+            f"Expected {target.name} and {drafter.name} to split text alike; their tokens are "
+            f"equal, their merge rules are not. Use a drafter made for this target."
+        )
+
+
+def _fingerprint(model: LanguageModel) -> Fingerprint | None:
+    make = getattr(model.tokenizer, "fingerprint", None)
+    return make() if make is not None else None
+
+
+def _compare_sizes(target: LanguageModel, drafter: LanguageModel) -> None:
+    if target.vocab_size != drafter.vocab_size:
+        raise ModelMismatchError(
+            f"Expected equal vocabularies where tokenizers are missing, got {target.vocab_size} in "
+            f"{target.name} and {drafter.vocab_size} in {drafter.name}. Load both with their "
+            f"tokenizers, or use a drafter made for this target."
+        )
+
+
+def _compare_tokens(ours: Fingerprint, theirs: Fingerprint, target: str, drafter: str) -> None:
+    for index in sorted(ours.tokens.keys() | theirs.tokens.keys()):
+        mine, other = ours.tokens.get(index), theirs.tokens.get(index)
+        if mine != other:
+            raise ModelMismatchError(
+                f"Expected {target} and {drafter} to have the same tokens, but id {index} is "
+                f"{mine!r} in {target} and {other!r} in {drafter}. Use a drafter made for this "
+                f"target."
+            )

@@ -1,0 +1,95 @@
+"""The requests of a batch: their tokens, what was committed to them, and why they ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lenity.processors import Processor
+from lenity.requests import GenerationSettings
+from lenity.sampling import Sampling
+from lenity.types import FinishReason, RoundRecord, TokenReceipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What one round added to one request, complete in itself.
+
+    A request's result is made from its commits alone, and a commit is added in one step: stopping
+    between two instructions can lose a round, never half of one.
+    """
+
+    receipts: tuple[TokenReceipt, ...]
+    record: RoundRecord
+    finish_reason: FinishReason | None = None
+    stop_match: str | int | None = None
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Return the emitted tokens."""
+        return tuple(receipt.token_id for receipt in self.receipts)
+
+
+@dataclass(slots=True, kw_only=True)
+class Sequence:
+    """One request while it is being decoded.
+
+    ``token_ids`` are prompt and committed tokens; the last is the anchor. ``policy`` is the rule
+    that runs, ``requested_policy`` the spec that was asked for.
+    """
+
+    index: int
+    name: str
+    token_ids: list[int]
+    prompt_length: int
+    settings: GenerationSettings
+    policy: Any
+    requested_policy: str
+    seed: int
+    ending_ids: frozenset[int]
+    guarded_ids: frozenset[int]
+    max_length: int
+    processors: tuple[Processor, ...] = ()
+    processor_states: tuple[Any, ...] = ()
+    is_phase_over: bool = False
+    commits: list[Commit] = field(default_factory=list)
+    prefill_seconds: float = 0.0
+    sampling: Sampling = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start the processors on the prompt."""
+        self.sampling = self.settings.sampling
+        prompt = self.token_ids[: self.prompt_length]
+        self.processor_states = tuple(p.start(prompt) for p in self.processors)
+
+    @property
+    def num_emitted(self) -> int:
+        """New tokens so far."""
+        return len(self.token_ids) - self.prompt_length
+
+    @property
+    def room(self) -> int:
+        """New tokens that may still be emitted, by max_new_tokens and by the context."""
+        return self.max_length - len(self.token_ids)
+
+    @property
+    def draft_limit(self) -> int:
+        """Draft tokens worth scoring: one token is always left for the target."""
+        return max(0, min(self.settings.gamma, self.room - 1))
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last commit ended the request."""
+        return bool(self.commits) and self.commits[-1].finish_reason is not None
+
+    def add(self, commit: Commit) -> None:
+        """Commit a round: tokens, processor states and phase move together."""
+        assert not self.is_finished, f"request {self.name} is frozen"
+        for token_id in commit.token_ids:
+            self.processor_states = tuple(
+                p.advance(s, token_id)
+                for p, s in zip(self.processors, self.processor_states, strict=True)
+            )
+            self.is_phase_over |= token_id in self.settings.strict_after
+        self.token_ids.extend(commit.token_ids)
+        self.commits.append(commit)
