@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml scripts/setup
 	@touch '$@'
 
 demo: $(STAMP)
-	$(BIN)/lenity demo
+	HF_HUB_OFFLINE=1 $(BIN)/lenity demo
 
 test: $(STAMP)
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest

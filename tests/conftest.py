@@ -11,6 +11,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+import tests.shapecheck  # noqa: F401 (named by --jaxtyping-packages, which imports only `tests`)
+
 torch.set_num_threads(1)
 
 # The same examples on every run: a failure is then a change of the code, not of luck.

@@ -122,9 +122,7 @@ def walk(
     """Return the states before, and after each of, ``token_ids``: one more than tokens."""
     out = [tuple(states)]
     for token_id in token_ids:
-        out.append(
-            tuple(p.advance(s, token_id) for p, s in zip(processors, out[-1], strict=True))
-        )
+        out.append(tuple(p.advance(s, token_id) for p, s in zip(processors, out[-1], strict=True)))
     return out
 
 

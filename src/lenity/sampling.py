@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-
 _COLDEST = 1e-30
 """Temperatures below this act like it: a float32 cannot divide by less, and the law is the same."""
 

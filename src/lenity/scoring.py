@@ -38,8 +38,9 @@ def reduce_logits(
     total = batch * rows
     step = max(1, chunk_rows or total)
     parts = [
-        _reduce_chunk(logits_of(start, min(start + step, total)), token_ids[start:], needs,
-                      keep_logits)
+        _reduce_chunk(
+            logits_of(start, min(start + step, total)), token_ids[start:], needs, keep_logits
+        )
         for start in range(0, total, step)
     ]
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

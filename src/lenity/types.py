@@ -40,7 +40,8 @@ class Draft:
         if self.token_ids.ndim != 2 or self.lengths.shape != self.token_ids.shape[:1]:
             raise ShapeError(
                 f"Draft expects token_ids (B, G) and lengths (B,), got "
-                f"{tuple(self.token_ids.shape)} and {tuple(self.lengths.shape)}."
+                f"{tuple(self.token_ids.shape)} and {tuple(self.lengths.shape)}. Pad the blocks "
+                f"to one width and give each request its own length."
             )
 
     @property
@@ -53,8 +54,8 @@ class Draft:
 class Scores:
     """The target's view of a draft, as the reductions the policies read.
 
-    ``top_id`` is the first index of the largest logit; ``regret[b, i]`` is
-    ``top_logit[b, i] - draft_logit[b, i]`` in nats, at least 0, inf where the draft token is masked.
+    ``top_id`` is the first index of the largest logit; ``regret`` is the top logit minus the draft
+    token's, in nats, at least 0, inf where the draft token is masked.
     ``logits`` (after logits processors) are kept only when somebody needs them; a tensor-parallel
     engine may hand in the reductions alone. ``second_logit`` and ``draft_rank`` (0 = argmax, ties
     by lower id first) are there when a policy's ``needs`` names them; ``log_normalizer`` is

@@ -56,7 +56,7 @@ class Block:
             self.draft,
             self.scores,
             spent_units=torch.tensor(spent or [0] * batch, dtype=torch.int64),
-            may_relax=None if may_relax is None else torch.tensor(may_relax).view(batch, -1),
+            may_relax=None if may_relax is None else torch.tensor(may_relax, dtype=torch.bool),
         )
 
 
@@ -73,7 +73,7 @@ def regrets(*nats, vocab=8):
     for i, nat in enumerate(nats):
         if nat is not None:
             logits[0, i, 5] = -nat
-    ids = torch.tensor([[3 if nat is None else 5 for nat in nats]]).view(1, size)
+    ids = torch.tensor([[3 if nat is None else 5 for nat in nats]], dtype=torch.int64)
     return Block(logits, Draft(token_ids=ids, lengths=torch.tensor([size])))
 
 
@@ -87,7 +87,11 @@ def stack(*blocks):
     lengths = torch.zeros(len(blocks), dtype=torch.int64)
     for b, block in enumerate(blocks):
         size = block.draft.gamma
-        logits[b, : size + 1], ids[b, :size], lengths[b] = block.logits[0], block.draft.token_ids, size
+        logits[b, : size + 1], ids[b, :size], lengths[b] = (
+            block.logits[0],
+            block.draft.token_ids,
+            size,
+        )
     return Block(logits, Draft(token_ids=ids, lengths=lengths))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lenity.ledger import to_units
@@ -161,6 +161,7 @@ knobs = st.fixed_dictionaries(
 spendings = st.integers(0, 2 * UNITS_PER_NAT) | st.integers(0, 16).map(lambda n: n << 17)
 
 
+@settings(max_examples=250)
 @given(st.data(), blocks(), knobs)
 def test_equals_the_scalar_loop(data, block, knobs):
     may_relax = flags(data.draw, block)

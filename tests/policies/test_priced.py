@@ -1,7 +1,7 @@
 """The priced prefix against the enumeration of every prefix."""
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lenity.errors import ConfigError
@@ -114,6 +114,7 @@ paced = st.fixed_dictionaries(
 spendings = st.integers(0, 2 * UNITS_PER_NAT) | st.integers(0, 16).map(lambda n: n << 17)
 
 
+@settings(max_examples=250)
 @given(st.data(), blocks(), constant | paced)
 def test_equals_the_enumeration(data, block, knobs):
     may_relax = flags(data.draw, block)

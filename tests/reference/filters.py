@@ -15,7 +15,7 @@ def probabilities(row, *, temperature, top_k=None, top_p=None, min_p=None):
         return np.eye(len(row))[int(row.argmax())], 1.0
     margin = 1.0
     if top_k is not None:
-        row = np.where(row >= np.sort(row)[::-1][: top_k][-1], row, -np.inf)
+        row = np.where(row >= np.sort(row)[::-1][:top_k][-1], row, -np.inf)
     law = softmax(row / temperature)
     if top_p is not None:
         kept = np.zeros_like(law)

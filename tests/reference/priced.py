@@ -9,7 +9,7 @@ INF = float("inf")
 
 def price_now(price, price_max, budget, spent_units):
     """price * (price_max / price)^z with z = s / B, and the price itself without pacing."""
-    if price_max is None or budget == INF:
+    if price_max is None or budget in (0, INF):
         return price
     share = spent_units / units(budget)
     return price * (price_max / price) ** min(max(share, 0.0), 1.0)
@@ -40,7 +40,8 @@ def priced(
             continue
         nats = [regret(rows[i], draft[i]) for i in wrong]
         cost = sum(map(units, nats))
-        if cost > left or (block_cap is not None and len(wrong) > block_cap):
+        is_many = block_cap is not None and len(wrong) > block_cap
+        if wrong and (cost > left or is_many):
             continue
         if gate not in (None, INF) and any(
             r / (len(draft) - i) > Fraction(gate) for i, r in zip(wrong, nats, strict=True)

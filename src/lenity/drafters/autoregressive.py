@@ -8,16 +8,16 @@ never fed: should it be accepted, the next round feeds it together with the targ
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import ClassVar, Literal, Self
 
-import torch
 from jaxtyping import Float, Int
 from pydantic import Field, PrivateAttr, field_serializer, model_validator
 from torch import Tensor
 
 from lenity.drafters.base import DraftContext, Drafter, no_draft
-from lenity.drafters.chain import DraftVocabulary, draft_chain
+from lenity.drafters.chain import DraftVocabulary, draft_chain, prefill, run_ragged
 from lenity.models.base import KVCache, LanguageModel
 from lenity.models.tokenizers import compare_vocabularies
 from lenity.types import Draft
@@ -37,7 +37,7 @@ class AutoregressiveSession:
         self._vocabulary = DraftVocabulary(model, target)
         self._cache = model.new_cache()
         self._has_slot: list[bool] = []  # slots stand in the order of their rows
-        self._num_written = 0
+        self._num_written: list[int] = []  # behind each slot's length, anchor included
 
     def admit(self, token_ids: Sequence[int], features: Float[Tensor, "T F"] | None) -> None:
         """Prefill a prompt but for its last token, unless it is too long for the drafter."""
@@ -45,18 +45,15 @@ class AutoregressiveSession:
         if not self._has_slot[-1]:
             return
         slot = self._model.new_cache(1)
-        for start in range(0, len(token_ids) - 1, self._chunk):
-            piece = token_ids[start : min(start + self._chunk, len(token_ids) - 1)]
-            self._model.hidden_states(self._pad([piece]), slot)
-            slot.commit([len(piece)])
+        prefill(self._model, slot, [token_ids[:-1]], self._chunk)
         self._cache.append(slot)
 
     def propose(self, context: DraftContext) -> Draft:
-        """Return up to ``context.limits[b]`` tokens; fewer, or none, at the drafter's last position.
+        """Return up to ``context.limits[b]`` tokens, fewer where the drafter's positions end.
 
-        Up to there the drafter is asked; a placeholder never stands in for it.
+        Past its last position a drafter says nothing; no placeholder stands in for it.
         """
-        self._num_written = 0
+        self._num_written = []
         rooms = [self._room(ids) for ids in context.token_ids]
         self._retire(rooms)
         rows = self._slotted()
@@ -73,16 +70,13 @@ class AutoregressiveSession:
     def observe(
         self, accepted_lengths: Sequence[int], features: Float[Tensor, "B R F"] | None
     ) -> None:
-        """Keep the accepted tokens that were fed; forget the others."""
+        """Keep the anchor and the accepted tokens that were fed; forget the others."""
         if self._num_written:
+            accepted = [accepted_lengths[row] for row in self._slotted()]
             self._cache.commit(
-                [
-                    min(accepted, self._num_written)
-                    for accepted, has_slot in zip(accepted_lengths, self._has_slot, strict=True)
-                    if has_slot
-                ]
+                [min(1 + a, n) for a, n in zip(accepted, self._num_written, strict=True)]
             )
-        self._num_written = 0
+        self._num_written = []
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these rows, in this order."""
@@ -97,34 +91,34 @@ class AutoregressiveSession:
             if drafted is None:
                 return self._model.logits(first)
             tokens = drafted[:, None].to(self._model.device)
-            hidden = self._model.hidden_states(tokens, self._cache, offset=i - 1).last[:, 0]
-            self._num_written = i
+            hidden = self._model.hidden_states(tokens, self._cache, offset=i).last[:, 0]
             return self._model.logits(hidden)
 
-        return draft_chain(advance, context, self._vocabulary)
+        draft = draft_chain(advance, context, self._vocabulary)
+        self._num_written = [draft.gamma if limit else 0 for limit in context.limits]
+        return draft
 
     def _catch_up(self, context: DraftContext) -> Float[Tensor, "B H"]:
-        """Feed and commit what the cache lacks; return the last hidden state of each row.
+        """Feed what the cache lacks; return the hidden state of each row's anchor.
 
-        A row that asks for nothing is not fed and returns whatever its padding gave.
+        All but the anchor is committed: an interrupted round can be drafted again. Rows that ask
+        for nothing are not fed.
         """
-        missing = [
+        missing = self._missing(context)
+        if max(map(len, missing)) > self._chunk:
+            prefill(self._model, self._cache, [ids[:-1] for ids in missing], self._chunk)
+            missing = self._missing(context)
+        last = run_ragged(self._model, self._cache, missing)
+        self._cache.commit([max(len(ids) - 1, 0) for ids in missing])
+        return last
+
+    def _missing(self, context: DraftContext) -> list[Sequence[int]]:
+        return [
             ids[length:] if limit else ()
             for ids, length, limit in zip(
                 context.token_ids, self._cache.lengths, context.limits, strict=True
             )
         ]
-        last: Tensor | None = None
-        for start in range(0, max(map(len, missing)), self._chunk):
-            pieces = [ids[start : start + self._chunk] for ids in missing]
-            hidden = self._model.hidden_states(self._pad(pieces), self._cache).last
-            self._cache.commit([len(piece) for piece in pieces])
-            ends = torch.tensor([max(len(piece) - 1, 0) for piece in pieces], device=hidden.device)
-            reached = hidden[torch.arange(len(pieces), device=hidden.device), ends]
-            is_fed = torch.tensor([bool(piece) for piece in pieces], device=hidden.device)
-            last = reached if last is None else torch.where(is_fed[:, None], reached, last)
-        assert last is not None, "a row that asks for a draft lacks its anchor"
-        return last
 
     def _retire(self, rooms: Sequence[int]) -> None:
         """Free the slots of rows that outgrew the drafter; lengths only grow, so for good."""
@@ -143,14 +137,7 @@ class AutoregressiveSession:
         The anchor and every draft token but the last are fed.
         """
         limit = self._model.max_positions
-        return len(token_ids) + 1 if limit is None else limit - len(token_ids) + 1
-
-    def _pad(self, pieces: Sequence[Sequence[int]]) -> Int[Tensor, "B T"]:
-        width = max(map(len, pieces))
-        rows = [[*piece, *[0] * (width - len(piece))] for piece in pieces]
-        tokens = torch.tensor(rows, dtype=torch.int64, device=self._model.device)
-        # A prompt may hold an id that only the target's padded table has a row for.
-        return tokens.clamp_max(self._model.vocab_size - 1)
+        return sys.maxsize if limit is None else limit - len(token_ids) + 1
 
 
 def _spread(draft: Draft, rows: Sequence[int], batch_size: int) -> Draft:
@@ -231,5 +218,7 @@ class Autoregressive(Drafter):
         dtype = self.dtype or str(target.dtype).removeprefix("torch.")
         key = (dtype, str(target.device))
         if key not in self._loaded:
+            from lenity.models import load  # transformers, only where a model is loaded
+
             self._loaded[key] = load(self.model, dtype=dtype, device=target.device)
         return self._loaded[key]

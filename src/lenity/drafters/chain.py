@@ -1,4 +1,4 @@
-"""Drafting token by token with a causal model: what every such drafter does after its forward.
+"""Drafting token by token with a causal model: what every such drafter does around its forward.
 
 A draft token is drawn from exactly the law that is handed to the verifier, float32, over the
 target's vocabulary. Ids that either model does not know have probability 0.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lenity.drafters.base import DraftContext
 from lenity.errors import NonFiniteError
-from lenity.models.base import LanguageModel
+from lenity.models.base import KVCache, LanguageModel
 from lenity.sampling import Purpose, Sampling, draw, greedy, point_mass, probabilities
 from lenity.types import Draft
 
@@ -50,6 +50,32 @@ class DraftVocabulary:
     def clamp(self, token_ids: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
         """Keep ids drawn from a law that is not one (NaN) inside both vocabularies."""
         return token_ids.clamp_max(self._width - 1)
+
+
+def run_ragged(
+    model: LanguageModel, cache: KVCache, rows: Sequence[Sequence[int]]
+) -> Float[Tensor, "B H"]:
+    """Write rows of different lengths behind the cache's; return each row's last hidden state.
+
+    Rows are padded on the right. A row without tokens returns what its padding gave.
+    """
+    width = max(map(len, rows))
+    padded = [[*ids, *[0] * (width - len(ids))] for ids in rows]
+    tokens = torch.tensor(padded, dtype=torch.int64, device=model.device)
+    # A prompt may hold an id that only the target's padded table has a row for.
+    hidden = model.hidden_states(tokens.clamp_max(model.vocab_size - 1), cache).last
+    ends = torch.tensor([max(len(ids) - 1, 0) for ids in rows], device=hidden.device)
+    return hidden[torch.arange(len(rows), device=hidden.device), ends]
+
+
+def prefill(
+    model: LanguageModel, cache: KVCache, rows: Sequence[Sequence[int]], chunk: int
+) -> None:
+    """Write rows of different lengths and commit them, at most ``chunk`` tokens a forward."""
+    for start in range(0, max(map(len, rows), default=0), chunk):
+        pieces = [ids[start : start + chunk] for ids in rows]
+        run_ragged(model, cache, pieces)
+        cache.commit([len(piece) for piece in pieces])
 
 
 def draft_chain(advance: Advance, context: DraftContext, vocabulary: DraftVocabulary) -> Draft:

@@ -61,9 +61,7 @@ class Batch:
         features = []
         for start in range(0, len(token_ids), PREFILL_CHUNK):
             chunk = torch.tensor([token_ids[start : start + PREFILL_CHUNK]])
-            hidden = self.target.hidden_states(
-                chunk.to(self.target.device), cache, taps=self.taps
-            )
+            hidden = self.target.hidden_states(chunk.to(self.target.device), cache, taps=self.taps)
             cache.commit([chunk.shape[1]])
             if hidden.features is not None:
                 features.append(hidden.features[0])

@@ -128,9 +128,7 @@ class Decoder:
         if self.target.tokenizer is None:
             return None
         settings = row.settings
-        return TextStream(
-            self.target.tokenizer, settings.stop, include_stop=settings.include_stop
-        )
+        return TextStream(self.target.tokenizer, settings.stop, include_stop=settings.include_stop)
 
     def _generation(self, row: Sequence) -> Generation:
         """Return the result of a request, from its commits alone."""

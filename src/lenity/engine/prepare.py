@@ -35,9 +35,13 @@ def as_requests(prompts: object) -> tuple[list[Request], bool]:
 
 
 def _is_flat(prompts: object) -> bool:
-    return isinstance(prompts, SequenceOf) and bool(prompts) and (
-        all(isinstance(item, int) for item in prompts)
-        or all(isinstance(item, Mapping) for item in prompts)
+    return (
+        isinstance(prompts, SequenceOf)
+        and bool(prompts)
+        and (
+            all(isinstance(item, int) for item in prompts)
+            or all(isinstance(item, Mapping) for item in prompts)
+        )
     )
 
 
@@ -145,9 +149,7 @@ def _processors(settings: GenerationSettings, ending: frozenset[int]) -> tuple[P
         out.append(RepetitionPenalty(penalty=settings.repetition_penalty))
     if settings.presence_penalty or settings.frequency_penalty:
         out.append(
-            CountPenalty(
-                presence=settings.presence_penalty, frequency=settings.frequency_penalty
-            )
+            CountPenalty(presence=settings.presence_penalty, frequency=settings.frequency_penalty)
         )
     if settings.min_new_tokens:
         out.append(MinNewTokens(count=settings.min_new_tokens, ending_ids=ending))

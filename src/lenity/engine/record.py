@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from lenity.engine.batch import Batch
 from lenity.engine.score import Scored, logprobs_of, top_logprobs
 from lenity.engine.stopping import Cut, cut
 from lenity.ledger import to_nats, to_units
-from lenity.scoring import check_finite
+from lenity.scoring import check_finite, rank_of
 from lenity.sequences import Commit
 from lenity.types import Draft, RoundRecord, Scores, TokenKind, TokenReceipt, Verdict
 
@@ -108,7 +109,13 @@ def _commit_row(batch: Batch, index: int, read: _Read, scored: Scored) -> Commit
     if index in scored.raw_logits:
         logprobs = logprobs_of(scored.raw_logits[index], read.token_ids[: end.num_emitted])
     receipts = tuple(
-        _receipt(read, position, logprobs[position], _alternatives(batch, index, position, scored))
+        TokenReceipt(
+            token_id=read.token_ids[position],
+            kind=_kind(read, position),
+            logprob=logprobs[position],
+            top_logprobs=_alternatives(batch, index, position, scored),
+            **_price(read, index, position, scored.scores),
+        )
         for position in range(end.num_emitted)
     )
     return Commit(
@@ -119,19 +126,21 @@ def _commit_row(batch: Batch, index: int, read: _Read, scored: Scored) -> Commit
     )
 
 
-def _receipt(
-    read: _Read, position: int, logprob: float, alternatives: tuple[tuple[int, float], ...]
-) -> TokenReceipt:
-    is_relaxed = read.is_relaxed[position]
-    return TokenReceipt(
-        token_id=read.token_ids[position],
-        kind=_kind(read, position),
-        regret=to_nats(read.regret_units[position]) if is_relaxed else 0.0,
-        logprob=logprob,
-        rank=read.ranks[position] if is_relaxed and read.ranks is not None else None,
-        choice_id=read.top_ids[position] if is_relaxed else None,
-        top_logprobs=alternatives,
-    )
+def _price(read: _Read, index: int, position: int, scores: Scores) -> dict[str, Any]:
+    """Return what a relaxed token cost and what strict would have said; 0 for any other."""
+    if not read.is_relaxed[position]:
+        return {"regret": 0.0}
+    if read.ranks is not None:
+        rank = read.ranks[position]
+    else:
+        assert scores.logits is not None
+        token_id = torch.tensor([read.token_ids[position]], device=scores.logits.device)
+        rank = int(rank_of(scores.logits[index, position][None], token_id))
+    return {
+        "regret": to_nats(read.regret_units[position]),
+        "rank": rank,
+        "choice_id": read.top_ids[position],
+    }
 
 
 def _kind(read: _Read, position: int) -> TokenKind:
@@ -164,9 +173,7 @@ def _record(batch: Batch, read: _Read, end: Cut) -> RoundRecord:
         relaxed=sum(read.is_relaxed[:accepted]),
         regret_units=sum(
             units
-            for units, relaxed in zip(
-                read.regret_units[:accepted], read.is_relaxed, strict=False
-            )
+            for units, relaxed in zip(read.regret_units[:accepted], read.is_relaxed, strict=False)
             if relaxed
         ),
         batch_size=len(batch),

@@ -93,15 +93,10 @@ def _verify_group(
         draft, scores = _take(draft, rows), _take(scores, rows)
         spent, relaxable, coins = spent[rows], relaxable[rows], coins.select(rows)
     if first.sampling.is_greedy:
-        return verify_greedy(
-            first.policy, draft, scores, spent_units=spent, may_relax=relaxable
-        )
+        return verify_greedy(first.policy, draft, scores, spent_units=spent, may_relax=relaxable)
     assert scores.logits is not None, "sampling needs the logits themselves"
     laws = torch.stack(
-        [
-            probabilities(scores.logits[i], batch.rows[row].sampling)
-            for i, row in enumerate(rows)
-        ]
+        [probabilities(scores.logits[i], batch.rows[row].sampling) for i, row in enumerate(rows)]
     )
     return verify_sampled(
         first.policy,

@@ -50,14 +50,11 @@ def score(
             logits = logits.index_fill(-1, batch.target.unknown_ids, -float("inf"))
         return processing.run(logits, start) if processing.is_needed else logits
 
+    needs, keep_logits = _wants(batch, is_one_chunk=flat.shape[0] <= chunk_rows)
     try:
         with clock.stage("verify"):
             scores = reduce_logits(
-                logits_of,
-                draft,
-                needs=_needs(batch),
-                keep_logits=_wants_logits(batch),
-                chunk_rows=chunk_rows,
+                logits_of, draft, needs=needs, keep_logits=keep_logits, chunk_rows=chunk_rows
             )
     except (RuntimeError, MemoryError) as error:
         if not _is_out_of_memory(error):
@@ -71,17 +68,19 @@ def score(
     return Scored(scores=scores, raw_logits=processing.raw_logits)
 
 
-def _needs(batch: Batch) -> frozenset[str]:
+def _wants(batch: Batch, *, is_one_chunk: bool) -> tuple[frozenset[str], bool]:
+    """Return the optional reductions to make, and whether to keep the logits.
+
+    The receipt of a relaxed token shows its rank. Logits that fit one chunk are in memory anyway:
+    they are kept and the few ranks are read later. Otherwise every row is ranked chunk by chunk.
+    """
     needs = frozenset().union(*(row.policy.needs for row in batch.rows))
+    keep = any(not row.sampling.is_greedy or row.settings.top_logprobs for row in batch.rows)
     if any(isinstance(row.policy, RelaxedPolicy) for row in batch.rows):
-        needs |= {"draft_rank"}  # the receipt of a relaxed token shows its rank
-    return needs
-
-
-def _wants_logits(batch: Batch) -> bool:
-    return any(
-        not row.sampling.is_greedy or row.settings.top_logprobs for row in batch.rows
-    )
+        if not is_one_chunk:
+            needs |= {"draft_rank"}
+        keep |= is_one_chunk
+    return needs, keep
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -129,17 +128,13 @@ class _Processing:
             self.raw_logits[index][position] = own
 
 
-def top_logprobs(
-    logits: Float[Tensor, " V"], count: int
-) -> tuple[tuple[int, float], ...]:
+def top_logprobs(logits: Float[Tensor, " V"], count: int) -> tuple[tuple[int, float], ...]:
     """Return the ``count`` most likely ids and their log-probabilities, best first."""
     best = logits.to(torch.float64).log_softmax(-1).topk(min(count, logits.shape[-1]))
     return tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
 
 
-def logprobs_of(
-    logits: Float[Tensor, "N V"], token_ids: SequenceOf[int]
-) -> list[float]:
+def logprobs_of(logits: Float[Tensor, "N V"], token_ids: SequenceOf[int]) -> list[float]:
     """Return each row's log-probability of its token, nats."""
     ids: Int[Tensor, "N 1"] = torch.tensor(token_ids, device=logits.device)[:, None]
     own = logits[: len(token_ids)].to(torch.float64).log_softmax(-1).gather(-1, ids)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,8 +53,8 @@ class Backbone:
         """Find the decoder and its layers. Raises UnsupportedModelError."""
         self.form = form
         self.config = text_config(module.config)
-        self.decoder: nn.Module = module.get_decoder()
-        self.layers_name, self.layers = _find_layers(self.decoder, self.config, module)
+        self.decoder, self.layers_name = find_decoder(module)
+        self.layers: nn.ModuleList = getattr(self.decoder, self.layers_name)
         self.dtype: torch.dtype = module.dtype
         self.limit = positions_limit(module.config)
         parameters = inspect.signature(type(self.decoder).forward).parameters
@@ -148,7 +148,7 @@ class Head:
         """Use the bare LM head where that is bit for bit what the model computes."""
         self._view = copy.copy(module)
         self._view._modules = dict(module._modules)
-        self._view._modules[_child_around(module, module.get_decoder())] = _Given()
+        self._view._modules[_child_around(module, find_decoder(module)[0])] = _Given()
         self._bare: nn.Module | None = None
         embeddings = module.get_output_embeddings()
         self.hidden_size, self.vocab_size = _head_shape(embeddings, module)
@@ -198,12 +198,18 @@ class _GivenOutput:
         return self.last_hidden_state if index == 0 else None
 
 
-def _find_layers(decoder: nn.Module, config: Any, module: nn.Module) -> tuple[str, nn.ModuleList]:
-    for name, child in decoder.named_children():
-        if isinstance(child, nn.ModuleList) and len(child) == config.num_hidden_layers:
-            return name, child
+def find_decoder(module: nn.Module) -> tuple[nn.Module, str]:
+    """Return the decoder of a causal LM and the name of its list of layers.
+
+    Raises UnsupportedModelError.
+    """
+    count = text_config(module.config).num_hidden_layers
+    for decoder in (module.get_decoder(), *module.children()):
+        for name, child in decoder.named_children():
+            if isinstance(child, nn.ModuleList) and len(child) == count:
+                return decoder, name
     raise UnsupportedModelError(
-        f"Expected a decoder with a list of {config.num_hidden_layers} layers, found none in "
+        f"Expected a decoder with a list of {count} layers, found none in "
         f"{type(module).__name__}. Use a decoder-only language model."
     )
 
@@ -226,7 +232,7 @@ def _head_shape(embeddings: nn.Module | None, module: nn.Module) -> tuple[int, i
     return config.hidden_size, config.vocab_size
 
 
-def layer_kinds(config: Mapping[str, Any] | Any) -> tuple[str, ...]:
+def layer_kinds(config: Any) -> tuple[str, ...]:
     """Return the kinds of layers a text config names, in order of first appearance."""
     named = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or ()
     return tuple(dict.fromkeys(named))

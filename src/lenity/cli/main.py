@@ -1,0 +1,65 @@
+"""The ``lenity`` command. ``--help`` imports no torch: a command imports what it needs itself."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import lenity
+from lenity.cli.demo import demo
+from lenity.cli.doctor import doctor
+from lenity.cli.generate import generate
+from lenity.cli.list import list_
+from lenity.cli.options import SettingsCommand
+from lenity.cli.terminal import complain
+from lenity.errors import LenityError
+
+
+class Commands(TyperGroup):
+    """Turns what lenity refuses into a message and exit 2; tracebacks are for our own mistakes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; Ctrl-C exits 130."""
+        try:
+            return super().invoke(ctx)
+        except LenityError as error:
+            complain(str(error))
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("generate", cls=SettingsCommand)(generate)
+app.command("demo")(demo)
+app.command("list")(list_)
+app.command("doctor")(doctor)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(lenity.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _prepare(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and exit"),
+    ] = False,
+) -> None:
+    """Speculative decoding: strict, or relaxed and accountable for what it gives away."""
+    # Spinning OpenMP threads make torch ten times slower beside one busy process; it is read when
+    # torch is first imported, which is after this.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

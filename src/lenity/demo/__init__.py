@@ -1,0 +1,1 @@
+"""Files that lenity ships for its demo model; how each was made stands beside it."""
