@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from lenity.errors import ConfigError, UnsupportedModelError
 from lenity.models.base import HiddenStates
@@ -49,16 +50,16 @@ def keep_layers(config: Any, layers: Sequence[int]) -> Any:
 class Backbone:
     """The layers of a causal LM, run on a slot cache in the mask form it was found to want."""
 
-    def __init__(self, module: nn.Module, form: MaskForm) -> None:
+    def __init__(self, module: PreTrainedModel, form: MaskForm) -> None:
         """Find the decoder and its layers. Raises UnsupportedModelError."""
         self.form = form
         self.config = text_config(module.config)
         self.decoder, self.layers_name = find_decoder(module)
-        self.layers: nn.ModuleList = getattr(self.decoder, self.layers_name)
+        self.layers: list[nn.Module] = list(getattr(self.decoder, self.layers_name))
         self.dtype: torch.dtype = module.dtype
         self.limit = positions_limit(module.config)
         parameters = inspect.signature(type(self.decoder).forward).parameters
-        # transformers 5.19 knows past_key_values only and swallows cache=; 5.24 warns of the former.
+        # transformers 5.19 knows past_key_values only and swallows cache=; 5.24 deprecates it.
         self.cache_name = "cache" if "cache" in parameters else "past_key_values"
         self.is_unwindowed = not form.is_mapping and all(r.is_full for r in form.reaches.values())
         self._views: dict[tuple[int, ...], nn.Module] = {}
@@ -144,7 +145,7 @@ class Backbone:
 class Head:
     """What a causal LM does after its layers: LM head, and scales and soft caps around it."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: PreTrainedModel) -> None:
         """Use the bare LM head where that is bit for bit what the model computes."""
         self._view = copy.copy(module)
         self._view._modules = dict(module._modules)
@@ -163,7 +164,7 @@ class Head:
         logits = self._view(inputs_embeds=rows, use_cache=False).logits
         return logits.reshape(*hidden.shape[:-1], logits.shape[-1])
 
-    def _agrees(self, embeddings: nn.Module, module: nn.Module) -> bool:
+    def _agrees(self, embeddings: nn.Module, module: PreTrainedModel) -> bool:
         generator = torch.Generator().manual_seed(0)
         hidden = torch.randn(1, 4, self.hidden_size, generator=generator)
         # Soft caps hardly bend small logits, so some rows are large.
@@ -198,7 +199,7 @@ class _GivenOutput:
         return self.last_hidden_state if index == 0 else None
 
 
-def find_decoder(module: nn.Module) -> tuple[nn.Module, str]:
+def find_decoder(module: PreTrainedModel) -> tuple[nn.Module, str]:
     """Return the decoder of a causal LM and the name of its list of layers.
 
     Raises UnsupportedModelError.
@@ -224,7 +225,7 @@ def _child_around(module: nn.Module, decoder: nn.Module) -> str:
     )
 
 
-def _head_shape(embeddings: nn.Module | None, module: nn.Module) -> tuple[int, int]:
+def _head_shape(embeddings: nn.Module | None, module: PreTrainedModel) -> tuple[int, int]:
     config = text_config(module.config)
     weight = getattr(embeddings, "weight", None)
     if weight is not None and weight.ndim == 2:

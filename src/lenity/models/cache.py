@@ -60,6 +60,8 @@ class SlotLayer(CacheLayerMixin):
 
     is_sliding = False
     supports_early_init = False
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, slots: Slots, label: str) -> None:
         """Share the cache's slots; ``label`` names the layer's buffers in errors."""
@@ -122,9 +124,13 @@ class SlotLayer(CacheLayerMixin):
         if own_rows == 0 and other.is_initialized:
             self.keys, self.values, self.is_initialized = other.keys, other.values, True
             return
+        rows = own_rows + other_rows
         for name in ("keys", "values"):
-            mine, theirs = getattr(self, name, None), getattr(other, name, None)
-            merged = self._allocate(name, theirs if mine is None else mine, own_rows + other_rows)
+            mine: Tensor | None = getattr(self, name)
+            theirs: Tensor | None = getattr(other, name)
+            like = mine if mine is not None else theirs
+            assert like is not None  # one of the two layers is initialised
+            merged = self._allocate(name, like, rows)
             _copy_rows(merged, mine, 0)
             _copy_rows(merged, theirs, own_rows)
             setattr(self, name, merged)
@@ -168,9 +174,8 @@ class SlotCache(Cache):
     def __init__(self, num_layers: int, batch_size: int = 0, label: str = "KV cache") -> None:
         """Start ``batch_size`` empty rows; no memory is taken before the first forward."""
         self.slots = Slots()
-        super().__init__(
-            layers=[SlotLayer(self.slots, f"{label}, layer {i}") for i in range(num_layers)]
-        )
+        self.slot_layers = [SlotLayer(self.slots, f"{label}, layer {i}") for i in range(num_layers)]
+        super().__init__(layers=[*self.slot_layers])
         self.label = label
         self.lengths: list[int] = [0] * batch_size
         self._written: list[int] = [0] * batch_size
@@ -211,7 +216,7 @@ class SlotCache(Cache):
         if rows == list(range(len(self.lengths))):
             return
         index = torch.tensor(rows, dtype=torch.int64)
-        for layer in self.layers:
+        for layer in self.slot_layers:
             layer.select(index)
         self.lengths = [self.lengths[row] for row in rows]
         self._written = [self._written[row] for row in rows]
@@ -229,7 +234,7 @@ class SlotCache(Cache):
         self.slots.capacity = max(self.slots.capacity, other.slots.capacity)
         own_rows, other_rows = len(self.lengths), len(other.lengths)
         if other_rows:
-            for mine, theirs in zip(self.layers, other.layers, strict=True):
+            for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
                 mine.stack(theirs, own_rows, other_rows)
         self.lengths = self.lengths + other.lengths
         self._written = self._written + other._written
@@ -238,7 +243,7 @@ class SlotCache(Cache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write one layer's keys and values; return what its attention sees."""
-        return self.layers[layer_idx].update(key_states, value_states)
+        return self.slot_layers[layer_idx].update(key_states, value_states)
 
     def update_conv_state(self, *args: Any, **kwargs: Any) -> Tensor:
         """Refuse: a convolution state cannot be rolled back."""

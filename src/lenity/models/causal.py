@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from lenity.errors import UnsupportedModelError
+from lenity.errors import CacheError, UnsupportedModelError
 from lenity.models.backbone import Backbone, Head, positions_limit
-from lenity.models.base import HiddenStates, Tokenizer
+from lenity.models.base import HiddenStates, KVCache, Tokenizer
 from lenity.models.cache import SlotCache
 from lenity.models.probe import ProbeVerdict, probe
 from lenity.models.tokenizers import HFTokenizer
@@ -28,7 +29,7 @@ class CausalLM:
         self, module: nn.Module, tokenizer: Tokenizer | Any = None, name: str | None = None
     ) -> None:
         """Wrap a module; a transformers tokenizer is wrapped too."""
-        if not hasattr(module, "get_decoder") or not hasattr(module, "get_output_embeddings"):
+        if not isinstance(module, PreTrainedModel):
             raise UnsupportedModelError(
                 f"Expected a causal language model of transformers, got "
                 f"{type(module).__name__}. Load it with lenity.load or AutoModelForCausalLM."
@@ -56,7 +57,7 @@ class CausalLM:
     def hidden_states(
         self,
         token_ids: Int[Tensor, "B T"],
-        cache: SlotCache,
+        cache: KVCache,
         *,
         offset: int = 0,
         taps: tuple[int, ...] = (),
@@ -68,6 +69,11 @@ class CausalLM:
         ``taps`` are layer indices whose output, the residual stream, is returned. ``layers`` runs
         only these layers and leaves the others' caches alone. Raises CacheError, ConfigError.
         """
+        if not isinstance(cache, SlotCache):
+            raise CacheError(
+                f"Expected a cache made by new_cache() of {self.name}, got "
+                f"{type(cache).__name__}. Make one with model.new_cache(batch_size)."
+            )
         return self._backbone.run(token_ids, cache, offset=offset, taps=taps, layers=layers)
 
     @torch.no_grad()
@@ -89,7 +95,7 @@ def _as_tokenizer(tokenizer: Any) -> Tokenizer | None:
     return HFTokenizer(tokenizer)
 
 
-def _eos_ids(module: nn.Module, tokenizer: Tokenizer | None) -> frozenset[int]:
+def _eos_ids(module: PreTrainedModel, tokenizer: Tokenizer | None) -> frozenset[int]:
     generation = getattr(module, "generation_config", None)
     found: set[int] = set(getattr(tokenizer, "eos_token_ids", ()))
     for config in (generation, module.config):

@@ -50,7 +50,7 @@ def load(
 
 
 def as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | str | None:
-    """Return a dtype from its name, such as ``"bfloat16"``; ``"auto"`` stays. Raises ConfigError."""
+    """Return the dtype of a name such as ``"bfloat16"``; ``"auto"`` stays. Raises ConfigError."""
     if dtype is None or isinstance(dtype, torch.dtype) or dtype == "auto":
         return dtype
     found = getattr(torch, dtype, None)
@@ -120,13 +120,14 @@ def _load_module(name: str, where: str, options: dict[str, Any]) -> nn.Module:
 
     try:
         with quiet():
-            module, info = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 where, trust_remote_code=False, output_loading_info=True, **options
             )
     except MemoryError:
         raise
     except Exception as error:  # transformers raises OSError, ValueError, KeyError and others
         raise _cannot_load(name, "model", error) from None
+    module, info = loaded
     missing = sorted(info["missing_keys"])
     if missing:
         raise ModelMismatchError(

@@ -32,23 +32,22 @@ class Fingerprint:
 
 
 class HFTokenizer:
-    """A transformers tokenizer as the Tokenizer face."""
+    """A transformers tokenizer as the Tokenizer face.
+
+    ``special_ids`` are no text: bos, eos, padding, turn markers.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
-        """Wrap a loaded tokenizer; nothing is read before it is needed."""
+        """Wrap a loaded tokenizer; vocabulary and chat template are read when needed."""
         self.tokenizer = tokenizer
+        added = getattr(tokenizer, "added_tokens_decoder", {})
+        marked = {index for index, token in added.items() if token.special}
+        self.special_ids: frozenset[int] = frozenset(marked | set(tokenizer.all_special_ids))
 
     @cached_property
     def vocabulary(self) -> dict[int, str]:
         """Return the token of every id, added tokens included."""
         return {index: token for token, index in self.tokenizer.get_vocab().items()}
-
-    @cached_property
-    def special_ids(self) -> frozenset[int]:
-        """Return the ids that are no text: bos, eos, padding, turn markers."""
-        added = getattr(self.tokenizer, "added_tokens_decoder", {})
-        marked = {index for index, token in added.items() if token.special}
-        return frozenset(marked | set(self.tokenizer.all_special_ids))
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
