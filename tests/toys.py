@@ -92,6 +92,9 @@ class TableModel:
         last = token_ids.unsqueeze(-1).to(torch.float32)
         return HiddenStates(last=last, features=last if taps else None)
 
+    def embed(self, token_ids: Tensor) -> Tensor:
+        return token_ids.unsqueeze(-1).to(torch.float32)
+
     def logits(self, hidden: Tensor) -> Tensor:
         return self.table[hidden.squeeze(-1).long()]
 

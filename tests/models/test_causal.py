@@ -110,13 +110,19 @@ def test_growing_beyond_the_first_allocation(monkeypatch: pytest.MonkeyPatch):
 
 def test_taps_are_the_hidden_states_of_transformers(model: CausalLM):
     prompt = _tokens(1, 12)
-    states = model.hidden_states(prompt, model.new_cache(1), taps=(2, 0))
+    states = model.hidden_states(prompt, model.new_cache(1), taps=(2, 0, -1, model.num_layers))
     with torch.no_grad():
         reference = model.module(input_ids=prompt, use_cache=False, output_hidden_states=True)
-    # hidden_states[0] is the embedding, so layer i is entry i + 1.
-    expected = torch.cat([reference.hidden_states[3], reference.hidden_states[1]], dim=-1)
+    # hidden_states[0] is the embedding, so layer i is entry i + 1; the last entry is normalised.
+    expected = torch.cat([reference.hidden_states[i] for i in (3, 1, 0, -1)], dim=-1)
     assert states.features is not None
     torch.testing.assert_close(states.features, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_embeddings_come_from_the_table(model: CausalLM):
+    ids = torch.tensor([[3, 7], [0, 1]])
+    table = model.module.get_input_embeddings()
+    torch.testing.assert_close(model.embed(ids), table(ids))
 
 
 def test_the_last_tap_is_not_yet_normalised():

@@ -54,7 +54,15 @@ def test_hooks_are_removed_even_after_an_error():
     assert all(not layer._forward_hooks for layer in layers)
 
 
-@pytest.mark.parametrize("tap", [-1, 3])
+def test_the_embedding_tap_is_what_enters_the_first_layer():
+    layers, x = [_Doubling(), nn.ReLU()], torch.ones(1, 2, 3)
+    with tapped(layers, (-1, 0)) as found:
+        _run(layers, x)
+    assert torch.equal(found.features(), torch.cat([x, 2 * x], dim=-1))
+    assert not layers[0]._forward_pre_hooks
+
+
+@pytest.mark.parametrize("tap", [-2, 4])
 def test_a_tap_must_be_a_layer(tap: int):
-    with pytest.raises(ConfigError, match="between 0 and 2"), tapped(_layers(), (tap,)):
+    with pytest.raises(ConfigError, match="between -1 and 3"), tapped(_layers(), (tap,)):
         pass

@@ -94,6 +94,7 @@ class Backbone:
         self._check_taps(taps, layers)
         with tapped(self.layers, taps) as found:
             last = decoder(**arguments)[0]
+        found.record(len(self.layers), last)
         return HiddenStates(last=last, features=found.features())
 
     def view(self, layers: tuple[int, ...]) -> nn.Module:
@@ -127,7 +128,7 @@ class Backbone:
         return build_masks(self.form, positions, slots.width, self.dtype)
 
     def _check_taps(self, taps: tuple[int, ...], layers: tuple[int, ...] | None) -> None:
-        if layers is not None and not set(taps) <= set(layers):
+        if layers is not None and not set(taps) <= {*layers, len(self.layers)}:
             raise ConfigError(
                 f"Expected taps among the layers that run, {layers}, got {taps}. Tap layers that "
                 f"run, or run more of them."

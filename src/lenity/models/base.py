@@ -101,9 +101,14 @@ class LanguageModel(Protocol):
 
         Row b attends to its first ``lengths[b] + offset`` cached tokens and, causally, to its own.
         What is behind a row's real tokens is padding: it is computed and never committed.
-        ``taps`` are layer indices (0 = first layer) whose output is returned. ``layers`` runs only
-        these layers; the others' caches are not touched.
+        ``taps`` are layer indices (0 = first layer) whose output is returned; -1 is what enters
+        the first layer, ``num_layers`` what enters the LM head. ``layers`` runs only these
+        layers; the others' caches are not touched.
         """
+        ...
+
+    def embed(self, token_ids: Int[Tensor, "*N"]) -> Float[Tensor, "*N H"]:
+        """Return the input embeddings of tokens, as the table holds them."""
         ...
 
     def logits(self, hidden: Float[Tensor, "*N H"]) -> Float[Tensor, "*N V"]:

@@ -47,7 +47,7 @@ class CausalLM:
         self.device: torch.device = module.device
         self.dtype: torch.dtype = module.dtype
         self.eos_token_ids = _eos_ids(module, self.tokenizer)
-        self.unknown_ids = _unknown_ids(self.tokenizer, self.vocab_size)
+        self.unknown_ids = _unknown_ids(self.tokenizer, self.vocab_size).to(self.device)
 
     def new_cache(self, batch_size: int = 0) -> SlotCache:
         """Return an empty cache of ``batch_size`` rows of length 0."""
@@ -66,8 +66,9 @@ class CausalLM:
         """Run the layers over T tokens per row, at positions ``lengths[b] + offset + t``.
 
         Row b attends to its first ``lengths[b] + offset`` cached tokens and, causally, to its own.
-        ``taps`` are layer indices whose output, the residual stream, is returned. ``layers`` runs
-        only these layers and leaves the others' caches alone. Raises CacheError, ConfigError.
+        ``taps`` are layer indices whose output, the residual stream, is returned; -1 is what enters
+        the first layer, ``num_layers`` what enters the LM head. ``layers`` runs only these layers
+        and leaves the others' caches alone. Raises CacheError, ConfigError.
         """
         if not isinstance(cache, SlotCache):
             raise CacheError(
@@ -75,6 +76,11 @@ class CausalLM:
                 f"{type(cache).__name__}. Make one with model.new_cache(batch_size)."
             )
         return self._backbone.run(token_ids, cache, offset=offset, taps=taps, layers=layers)
+
+    @torch.no_grad()
+    def embed(self, token_ids: Int[Tensor, "*N"]) -> Float[Tensor, "*N H"]:
+        """Return the input embeddings of tokens, as the table holds them."""
+        return self.module.get_input_embeddings()(token_ids)
 
     @torch.no_grad()
     def logits(self, hidden: Float[Tensor, "*N H"]) -> Float[Tensor, "*N V"]:

@@ -13,6 +13,10 @@ from torch import Tensor, nn
 from lenity.errors import ConfigError
 
 
+EMBEDDINGS = -1
+"""The tap of what enters the first layer."""
+
+
 class Taps:
     """The outputs of the tapped layers of one forward, in the order they were asked for."""
 
@@ -37,18 +41,25 @@ def tapped(layers: Sequence[nn.Module], taps: tuple[int, ...]) -> Iterator[Taps]
     """Record the outputs of ``layers[i]`` for i in ``taps`` while the block runs.
 
     The value of a tap is the residual stream after that layer, so the last layer's is not yet
-    normalised. The hooks are gone afterwards, whatever happened. Raises ConfigError.
+    normalised. Tap -1 is what enters the first layer. Tap n, the number of layers, is what enters
+    the LM head; the caller records it, since no layer returns it. The hooks are gone afterwards,
+    whatever happened. Raises ConfigError.
     """
     for tap in taps:
-        if not 0 <= tap < len(layers):
+        if not EMBEDDINGS <= tap <= len(layers):
             raise ConfigError(
-                f"Expected layer indices between 0 and {len(layers) - 1} as taps, got {tap}. "
-                f"0 is the output of the first decoder layer."
+                f"Expected taps between {EMBEDDINGS} and {len(layers)}, got {tap}. 0 is the "
+                f"output of the first decoder layer, {EMBEDDINGS} what enters it, {len(layers)} "
+                f"what enters the LM head."
             )
     found, handles = Taps(taps), []
     try:
-        for tap in set(taps):
+        for tap in set(taps) - {EMBEDDINGS, len(layers)}:
             handles.append(layers[tap].register_forward_hook(_recorder(found, tap)))
+        if EMBEDDINGS in taps:
+            handles.append(
+                layers[0].register_forward_pre_hook(_input_recorder(found), with_kwargs=True)
+            )
         yield found
     finally:
         for handle in handles:
@@ -58,5 +69,12 @@ def tapped(layers: Sequence[nn.Module], taps: tuple[int, ...]) -> Iterator[Taps]
 def _recorder(found: Taps, tap: int) -> Any:
     def hook(module: nn.Module, inputs: Any, output: Any) -> None:
         found.record(tap, output)
+
+    return hook
+
+
+def _input_recorder(found: Taps) -> Any:
+    def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        found.record(EMBEDDINGS, inputs[0] if inputs else named["hidden_states"])
 
     return hook
