@@ -77,12 +77,14 @@ class Rig:
         self.seeds: list[int] = []
 
     def admit(self, prompt: Sequence[int], seed: int = 0) -> None:
-        fresh = self.target.new_cache(1)
+        fresh, features = self.target.new_cache(1), None
         if len(prompt) > 1:
-            self.target.hidden_states(torch.tensor([list(prompt[:-1])]), fresh)
+            ids = torch.tensor([list(prompt[:-1])])
+            found = self.target.hidden_states(ids, fresh, taps=self.session.taps).features
+            features = None if found is None else found[0]
             fresh.commit([len(prompt) - 1])
         self.cache.append(fresh)
-        self.session.admit(tuple(prompt), None)
+        self.session.admit(tuple(prompt), features)
         self.rows.append(list(prompt))
         self.seeds.append(seed)
 
@@ -101,7 +103,8 @@ class Rig:
         """Verify and commit; ``forced`` are accepted lengths whatever the target thinks."""
         anchors = torch.tensor([[row[-1]] for row in self.rows])
         block = torch.cat([anchors, draft.token_ids], 1)
-        logits = self.target.logits(self.target.hidden_states(block, self.cache).last).float()
+        out = self.target.hidden_states(block, self.cache, taps=self.session.taps)
+        logits = self.target.logits(out.last).float()
         choices = greedy(logits.index_fill(-1, self.target.unknown_ids, -torch.inf)).tolist()
         accepted = []
         for b, row in enumerate(self.rows):
@@ -112,7 +115,7 @@ class Rig:
             row += [*drafted[:count], choices[b][count]]
             accepted.append(count)
         self.cache.commit([count + 1 for count in accepted])
-        self.session.observe(accepted, None)
+        self.session.observe(accepted, out.features)
         return accepted
 
     def round(self, limits: Sequence[int], forced: Sequence[int] | None = None) -> list[int]:

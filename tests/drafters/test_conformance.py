@@ -1,6 +1,9 @@
 """What every drafter owes its engine; a new registry entry is covered here for free."""
 
 import copy
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +13,7 @@ from lenity.drafters import DRAFTERS, Drafter, drafter
 from lenity.errors import ConfigError
 from lenity.models.causal import CausalLM
 from lenity.sampling import Sampling
+from tests.models.heads.tiny import eagle3_folder
 from tests.drafters.rig import GREEDY, Rig, drafted, plainly, tiny_llama
 
 WORDS = 120
@@ -18,7 +22,16 @@ SMALL = tiny_llama(1, layers=1, vocab_size=124, words=WORDS, name="tiny:small")
 PROMPTS = [[5, 6, 7, 8, 5, 6, 7], [9], [3, 4] * 6 + [3], [20, 21, 22, 20, 21]]
 SAMPLED = Sampling(temperature=0.8, top_p=0.95)
 
+@cache
+def eagle3() -> Drafter:
+    folder = eagle3_folder(
+        Path(mkdtemp()), target_size=TARGET.hidden_size, vocab_size=TARGET.vocab_size
+    )
+    return drafter("eagle3", model=str(folder), taps="0+1+2")
+
+
 CASES: dict[str, Callable[[], Drafter]] = {
+    "eagle3": eagle3,
     "ngram": lambda: drafter("ngram:min_match=1"),
     "autoregressive": lambda: drafter("autoregressive", model=SMALL),
     "autoregressive-itself": lambda: drafter("autoregressive:model=target"),
@@ -197,9 +210,14 @@ def test_confidence_is_a_share_and_nothing_for_padding(case):
     assert (draft.confidence <= 1).all()
 
 
+NEEDS_FEATURES = {"dflash", "dspark", "eagle3", "medusa"}
+
+
 @every_drafter
-def test_no_target_features_are_asked_for_in_vain(case):
-    assert rig(case, []).session.taps == ()
+def test_target_features_are_asked_for_by_those_who_read_them(case):
+    taps = rig(case, []).session.taps
+    assert bool(taps) == (case in NEEDS_FEATURES)
+    assert all(-1 <= tap <= TARGET.num_layers for tap in taps)
 
 
 @pytest.mark.parametrize("name", DRAFTERS.names())
@@ -211,8 +229,8 @@ def test_settings_are_frozen_named_and_strict(name):
     assert kind.idea
     assert kind.paper
     assert str(made).startswith(name)
-    for field in kind.model_fields.values():
-        assert field.description
+    for knob, field in kind.model_fields.items():
+        assert field.description or knob == "type", knob
     with pytest.raises(Exception, match="frozen"):
         made.type = name
     with pytest.raises(ConfigError, match=r"has no knob 'gama'"):

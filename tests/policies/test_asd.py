@@ -35,6 +35,13 @@ PAPER = Asd(budget=8, gate=0.25, block_cap=2)
 TWO = (None, 0.9, None, None, 0.5, None, None)
 
 
+def test_the_defaults_are_the_published_point_and_the_papers_equation():
+    assert Asd() == PAPER
+    assert not Asd().g0_is_strict
+    assert not Asd().require_remaining
+    assert Asd().position_value == "remaining"
+
+
 @pytest.mark.parametrize(
     ("block", "expected"),
     [
@@ -122,6 +129,14 @@ def test_a_share_that_is_no_binary_number_does_not_move_the_gate():
     """5.625 * 7/10 = 3.9375 exactly, and rounds to less when 7/10 is rounded first."""
     rule = Asd(budget=INF, gate=5.625, position_value="share")
     assert judge(rule, regrets(None, None, None, 3.9375, *[None] * 6))[0] == 10
+
+
+def test_the_gate_compares_in_float64():
+    """float32 would take 0.1 for its neighbour above, and round 3 (1 + 2^-23) up."""
+    assert judge(Asd(gate=0.1), regrets(0.1))[0] == 0
+    assert judge(Asd(gate=0.11), regrets(0.1))[0] == 1
+    hair = 1 + 2**-23
+    assert judge(Asd(gate=hair, position_value="share"), regrets(hair, None, None))[0] == 3
 
 
 def test_the_gate_counts_real_draft_tokens_not_the_padded_width():

@@ -43,7 +43,7 @@ RELAXED = [name for name in NAMES if LOOSEST.get(name)]
 GREEDY = [name for name in NAMES if isinstance(policy(name), BlockPolicy | MatchPolicy)]
 SAMPLED = [name for name in NAMES if isinstance(policy(name), TokenPolicy)]
 
-few = settings(max_examples=30)  # for every policy; each has a twin test of its own
+few = settings(max_examples=20)  # for every policy; each has a twin test of its own
 every = pytest.mark.parametrize("name", NAMES)
 every_greedy = pytest.mark.parametrize("name", GREEDY)
 every_relaxed = pytest.mark.parametrize("name", RELAXED)
@@ -79,6 +79,7 @@ def test_the_strict_limit_is_strict_by_token_id(name, block):
     for rule in rules(name):
         limit = rule.strict_limit()
         assert type(limit) is type(rule)
+        assert policy(limit.spec) == limit
         assert verdict_key(block.verify(limit)) == verdict_key(block.verify(Strict()))
 
 
@@ -204,7 +205,7 @@ def test_only_rules_for_sampling_sample(name):
     if name in SAMPLED:
         pytest.skip("it is defined for sampling")
     draft = regrets(None).draft
-    with pytest.raises(ConfigError, match="greedy decoding only.*'strict'"):
+    with pytest.raises(ConfigError, match=r"greedy decoding only.*'strict'"):
         verify_sampled(
             policy(name),
             draft,
@@ -315,7 +316,7 @@ def test_it_is_frozen_and_refuses_what_it_does_not_know(name):
 
 @every
 def test_a_near_name_is_suggested(name):
-    with pytest.raises(RegistryError, match=f"Did you mean.*'{name}'.*Available: asd, "):
+    with pytest.raises(RegistryError, match=f"Did you mean.*'{name}'.*Available: .*asd"):
         policy(name + "x")
 
 

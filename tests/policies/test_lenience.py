@@ -68,3 +68,11 @@ def test_ratio_one_rejects_a_tie_and_any_less_accepts_it():
     tie = regrets(0.0, None)
     assert int(tie.verify(Lenience(ratio=1)).accepted_length) == 0
     assert int(tie.verify(Lenience(ratio=1 - 1e-12)).accepted_length) == 2
+
+
+def test_the_edge_passes_and_is_compared_in_float64():
+    """The float32 next to 0.1 is more than 0.1 nats."""
+    ratio = math.exp(-0.5)
+    assert -math.log(ratio) == 0.5
+    assert int(regrets(0.5, None).verify(Lenience(ratio=ratio)).accepted_length) == 2
+    assert int(regrets(0.1, None).verify(Lenience(ratio=math.exp(-0.1))).accepted_length) == 0

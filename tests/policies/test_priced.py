@@ -43,6 +43,7 @@ def test_ties_go_to_the_smaller_cost():
 def test_infinite_price_accepts_what_is_free():
     rule = Priced(budget=8, price=INF)
     assert accepted(rule, 0.0, None, 0.125, None) == 2
+    assert accepted(rule, 2**-20, None) == 0  # one unit is not free
     assert accepted(Priced(budget=0, price=INF), 0.0, None) == 0
 
 
@@ -70,7 +71,18 @@ def test_the_gate_divides_by_the_rows_own_remaining_length():
     batch = stack(regrets(1.0, None, None, None), regrets(1.0, None), regrets(0.5, None))
     rule = Priced(budget=8, price=0, gate=0.25)
     assert batch.verify(rule).accepted_length.tolist() == [4, 0, 2]
+    assert accepted(rule, None, None, None, 0.5) == 3
+    assert accepted(rule, None, None, 0.5, None) == 4
     assert batch.verify(Priced(budget=8, price=0, gate=INF)).accepted_length.tolist() == [4, 2, 2]
+
+
+def test_the_balance_is_made_in_float64():
+    """32 - 2^-20 nats buy two tokens at 1/16; in float32 the last unit would be lost to a tie."""
+    assert accepted(Priced(budget=INF, price=1 / 16), 16.0, 16 - 2**-20) == 2
+    assert accepted(Priced(budget=INF, price=0, gate=0.1), 0.1) == 0
+    rule = Priced(budget=128, price=1, price_max=4)
+    assert accepted(rule, 1.0, None, spent=64 * UNITS_PER_NAT - 1) == 2
+    assert accepted(rule, 1.0, None, spent=64 * UNITS_PER_NAT) == 0
 
 
 def test_the_cap_counts_exceptions():

@@ -103,6 +103,8 @@ def test_equal_laws_leave_the_target_itself():
     assert torch.equal(residual, P.expand(4, 4))
     rounding = P + torch.tensor([1e-9, -1e-9, 0, 0], dtype=torch.float64)
     assert torch.equal(by_token(rounding, P)[1], rounding.expand(4, 4))
+    apart = P + torch.tensor([2e-8, -2e-8, 0, 0], dtype=torch.float64)
+    assert by_token(apart, P)[1].tolist() == [[1.0, 0.0, 0.0, 0.0]] * 4
 
 
 def test_an_impossible_draft_token_divides_by_nothing():

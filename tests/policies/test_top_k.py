@@ -39,6 +39,6 @@ def test_ties_at_the_last_place_go_to_the_lower_id(k, passes):
 def test_without_ranks_it_says_what_to_ask_for():
     draft = Draft(token_ids=torch.zeros(1, 1, dtype=torch.int64), lengths=torch.tensor([1]))
     scores = reduce_logits(lambda a, b: torch.zeros(2, 4)[a:b], draft)
-    with pytest.raises(ShapeError, match="needs=.*draft_rank"):
+    with pytest.raises(ShapeError, match=r"needs=.*draft_rank"):
         TopK().accepts(draft, scores)
     assert TopK.needs == {"draft_rank"}

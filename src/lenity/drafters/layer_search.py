@@ -39,22 +39,24 @@ def search_layers(
 ) -> LayerSet:
     """Return the layers of ``model`` whose absence costs its own greedy text least.
 
-    Greedy elimination: of all layers still kept, remove the one without which the most block
-    positions agree with the target; ties go to the higher mean log-probability of the target's
-    token, then to the lower index. Prompts are token ids. ``on_step`` hears of every removal.
-    Raises ConfigError when there is nothing to measure.
+    Greedy elimination: remove the layer without which the most block positions agree with the
+    target; ties go to the higher mean log-probability of the target's token, then to the lower
+    index. The first removal tries every layer, a later one the ``shortlist`` layers that were
+    cheapest to lose when last tried. It stops at ``keep_share``. Prompts are token ids;
+    ``on_step`` hears of every removal. Raises ConfigError when there is nothing to measure.
     """
     settings = settings or SearchSettings()
     blocks = Blocks(model, prompts, settings)
     unseen = Blocks(model, held_out, settings) if held_out else None
     kept, curve = tuple(range(model.num_layers)), list[CurvePoint]()
+    order, num_tried = list(kept), len(kept)  # cheapest to lose first, as far as is known
     while len(kept) - 1 >= max(1, settings.keep_share * model.num_layers):
-        trials = [tuple(k for k in kept if k != layer) for layer in kept]
-        scores = [blocks.score(trial) for trial in trials]
-        best = max(range(len(kept)), key=lambda i: (scores[i].ranking, -i))
-        removed, kept = kept[best], trials[best]
+        scores = {layer: blocks.score(_without(layer, kept)) for layer in order[:num_tried]}
+        order[:num_tried] = sorted(scores, key=lambda layer: (*scores[layer].costs, layer))
+        removed = order.pop(0)
+        kept, num_tried = _without(removed, kept), settings.shortlist
         check = None if unseen is None else unseen.score(kept)
-        curve.append(_point(removed, len(curve) + 1, scores[best], check))
+        curve.append(_point(removed, len(curve) + 1, scores[removed], check))
         if on_step is not None:
             on_step(curve[-1])
     good = [point for point in curve if point.agreement >= settings.min_agreement]
@@ -72,6 +74,10 @@ def search_layers(
         settings=settings,
         curve=tuple(curve),
     )
+
+
+def _without(layer: int, kept: Sequence[int]) -> tuple[int, ...]:
+    return tuple(other for other in kept if other != layer)
 
 
 def _point(removed: int, num_skipped: int, score: Score, held_out: Score | None) -> CurvePoint:
@@ -94,9 +100,9 @@ class Score:
     logprob: float
 
     @property
-    def ranking(self) -> tuple[float, float]:
-        """Return what sets are ordered by, best last."""
-        return self.agreement, self.logprob
+    def costs(self) -> tuple[float, float]:
+        """Return what removals are ordered by, cheapest first."""
+        return -self.agreement, -self.logprob
 
 
 class Blocks:
@@ -131,7 +137,7 @@ class Blocks:
         """Return how well a draft by these layers alone would do; commits nothing."""
         hidden = self._model.hidden_states(self._inputs, self._cache, layers=layers).last
         logits = mask_unknown(self._model, self._model.logits(hidden))
-        agrees = (greedy(logits) == self._labels) & self._is_real
+        agrees = greedy(logits) == self._labels  # padding is labelled -1 and agrees with nothing
         chosen = self._labels.clamp_min(0)[..., None]
         logprobs = logits.gather(-1, chosen).squeeze(-1) - logits.logsumexp(-1)
         prefix = agrees.to(torch.int64).cumprod(-1).sum(-1).to(torch.float64)

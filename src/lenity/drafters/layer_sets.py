@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lenity.errors import ConfigError
 from lenity.models.base import LanguageModel
+from lenity.models.packaged import cache_dir
 
 HOW_TO_SEARCH = (
     "Find one with lenity.drafters.layer_search.search_layers(model, prompts), keep it with "
@@ -30,8 +31,10 @@ class SearchSettings(BaseModel):
 
     block_size: int = Field(default=4, ge=1)
     """Draft tokens per teacher-forced block"""
-    num_tokens: int = Field(default=48, ge=1)
+    num_tokens: int = Field(default=32, ge=1)
     """Most tokens of the target's continuation per prompt"""
+    shortlist: int = Field(default=8, ge=1)
+    """Layers tried per removal after the first, those that were cheapest to lose when last tried"""
     keep_share: float = Field(default=0.5, gt=0, le=1)
     """The search stops where a smaller share of the layers would be kept"""
     min_agreement: float = Field(default=0.8, ge=0, le=1)
@@ -119,7 +122,7 @@ def saved_path(model: LanguageModel) -> Path:
     """
     sizes = (model.name, model.num_layers, model.hidden_size, model.vocab_size)
     digest = hashlib.sha256(repr(sizes).encode()).hexdigest()[:16]
-    return Path("/tmp/lenity-x") / "layers" / f"{digest}.json"
+    return cache_dir() / "layers" / f"{digest}.json"
 
 
 def find_layer_set(model: LanguageModel) -> LayerSet:

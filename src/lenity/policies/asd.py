@@ -81,8 +81,6 @@ class Asd(RelaxedPolicy):
     ) -> Bool[Tensor, "B G"]:
         """Return r_i <= g * value_i in float64, so that a regret of exactly g passes."""
         remaining = (draft.lengths[:, None] - column).to(torch.float64)
-        if self.gate == float("inf"):
-            return torch.ones_like(remaining, dtype=torch.bool)
         regret = scores.regret.to(torch.float64)
         if self.position_value == "share":
             # the serving patch counts positions from 0: the first has value K/K = 1; the K stands

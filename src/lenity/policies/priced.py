@@ -78,7 +78,7 @@ class Priced(RelaxedPolicy):
         passes = may_relax & (cost <= budget_units(self.budget) - spent_units[:, None])
         if self.block_cap is not None:
             passes &= is_mismatch.cumsum(-1) <= self.block_cap
-        if self.gate is not None and self.gate != float("inf"):
+        if self.gate is not None:
             remaining = (draft.lengths[:, None] - column).to(torch.float64)
             passes &= scores.regret.to(torch.float64) <= self.gate * remaining
         longest = longest_prefix((is_match | passes) & is_real)
@@ -104,4 +104,4 @@ class Priced(RelaxedPolicy):
         if self.price_max is None or self.budget == float("inf"):
             return price
         share = spent_units.to(torch.float64) / max(budget_units(self.budget), 1)
-        return price * (self.price_max / self.price) ** share.clamp(0, 1)
+        return price * (self.price_max / self.price) ** share
