@@ -21,7 +21,7 @@ def repeated_ngrams(token_ids: Sequence[int], n: int = REPEAT_LENGTH) -> tuple[i
     return len(grams) - len(set(grams)), len(grams)
 
 
-def ratio(numerator: float, denominator: float) -> float:
+def ratio(numerator: float | int, denominator: float | int) -> float:
     """Return the quotient; 0 where there is nothing to divide by."""
     return numerator / denominator if denominator else 0.0
 
@@ -66,8 +66,8 @@ class Totals:
             repeated=sum(repeated for repeated, _ in grams),
             ngrams=sum(total for _, total in grams),
             seconds=seconds,
-            draft_seconds=sum(r.seconds.draft for r in rounds),
-            target_seconds=sum(r.seconds.target for r in rounds),
+            draft_seconds=sum((r.seconds.draft for r in rounds), 0.0),
+            target_seconds=sum((r.seconds.target for r in rounds), 0.0),
         )
 
     @property

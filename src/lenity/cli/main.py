@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-import lenity
+from lenity import __version__
 from lenity.cli.demo import demo
 from lenity.cli.doctor import doctor
 from lenity.cli.generate import generate
@@ -46,10 +46,11 @@ app.command("list")(list_)
 app.command("doctor")(doctor)
 
 
-def _print_version(is_asked: bool) -> None:
+def _print_version(is_asked: bool) -> bool:
     if is_asked:
-        typer.echo(lenity.__version__)
+        typer.echo(__version__)
         raise typer.Exit
+    return is_asked
 
 
 @app.callback()

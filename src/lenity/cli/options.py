@@ -17,11 +17,28 @@ Model = Annotated[
     ),
 ]
 Dtype = Annotated[
-    str | None, typer.Option(help="float32, bfloat16 or float16; none takes the checkpoint's")
+    str | None,
+    typer.Option(help="float32, bfloat16, float16; none: float32 on a CPU, else the checkpoint's"),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; none chooses")]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document on standard output, nothing else there")
+]
+PromptFile = Annotated[
+    str | None,
+    typer.Option(
+        "--file",
+        "-f",
+        help="A text file (one prompt), a .jsonl file (one a line: prompt or messages), or - for "
+        "standard input",
+    ),
+]
+Receipt = Annotated[
+    bool | None,
+    typer.Option(
+        "--receipt/--no-receipt",
+        help="Show every token's kind and price (default: on a terminal)",
+    ),
 ]
 
 

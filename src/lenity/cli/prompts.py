@@ -26,7 +26,7 @@ def read_prompts(
     """
     if prompt is not None and file is not None:
         raise ConfigError("Expected a prompt or --file, got both. Leave one out.")
-    found = _of_file(file) if prompt is None else [prompt]
+    found: list[str | Messages] = [prompt] if prompt is not None else _of_file(file)
     if not (chat or system is not None):
         return found
     return [_conversation(item, system) if isinstance(item, str) else item for item in found]

@@ -71,10 +71,13 @@ def _coloured(generation: Generation, tokenizer: Tokenizer | None) -> Text:
     text, number = Text(), 0
     texts = token_texts(generation.token_ids, tokenizer)
     for item, piece in zip(generation.receipt, texts, strict=True):
-        text.append(piece.replace("\n", "↵\n"), STYLES[item.kind])
+        body = piece.rstrip("\n")  # a number stands before the line end it belongs to
+        ends = len(piece) - len(body)
+        text.append(body.replace("\n", "↵\n") + "↵" * ends, STYLES[item.kind])
         if item.kind is TokenKind.RELAXED:
             number += 1
             text.append(str(number).translate(_SUPERSCRIPT), "bold yellow")
+        text.append("\n" * ends)
     return text
 
 
@@ -88,7 +91,7 @@ def _legend(kinds: set[TokenKind]) -> Text:
 
 
 def _relaxed_table(generation: Generation, tokenizer: Tokenizer | None) -> Table:
-    table = Table("", "token", "relaxed", "strict would have said", "regret, nats", "rank")
+    table = Table("", "token", "relaxed", "strict would have said", "regret, nats", "rank from 0")
     for column in table.columns[:2] + table.columns[4:]:
         column.justify = "right"
     texts = token_texts(generation.token_ids, tokenizer)
@@ -101,7 +104,7 @@ def _relaxed_table(generation: Generation, tokenizer: Tokenizer | None) -> Table
             Text(repr(texts[at])),
             Text(repr(_choice(item.choice_id, tokenizer))),
             f"{item.regret:.3f}",
-            "" if item.rank is None else str(item.rank + 1),
+            "" if item.rank is None else str(item.rank),
         )
     return table
 

@@ -85,21 +85,41 @@ class Decoder:
     def stream(
         self, prompts: Any, settings: GenerationSettings | None = None, **changes: Any
     ) -> Iterator[Chunk]:
-        """Yield what each round committed, of committed text only; see Chunk."""
+        """Yield what each round committed, of committed text only; see Chunk.
+
+        On Ctrl-C the last chunk of every request still running carries what was committed to it,
+        with finish_reason ``interrupted``.
+        """
         requests, _ = as_requests(prompts)
         sequences = self._sequences(requests, GenerationSettings.of(settings, changes))
         streams = {s.index: text for s in sequences if (text := self._text(s)) is not None}
-        for rows in self._rounds(sequences, streams):
-            for row in rows:
-                text = streams.get(row.index)
-                if text is not None and row.is_finished:
-                    text.close()
-                yield Chunk(
-                    index=row.index,
-                    text=text.take() if text is not None else "",
-                    token_ids=row.commits[-1].token_ids,
-                    generation=self._generation(row) if row.is_finished else None,
-                )
+        told: set[int] = set()
+        try:
+            for rows in self._rounds(sequences, streams):
+                for row in rows:
+                    text = streams.get(row.index)
+                    if row.is_finished:
+                        told.add(row.index)
+                        if text is not None:
+                            text.close()
+                    yield Chunk(
+                        index=row.index,
+                        text=text.take() if text is not None else "",
+                        token_ids=row.commits[-1].token_ids,
+                        generation=self._generation(row) if row.is_finished else None,
+                    )
+        except KeyboardInterrupt:
+            for row in sequences:
+                if row.index not in told:
+                    yield self._last_chunk(row, streams.get(row.index))
+
+    def _last_chunk(self, row: Sequence, text: TextStream | None) -> Chunk:
+        """Return what is left to say of a request that was stopped from outside."""
+        generation = self._generation(row)
+        left = ""
+        if text is not None and generation.text is not None:
+            left = generation.text[text.num_taken :]
+        return Chunk(index=row.index, text=left, token_ids=(), generation=generation)
 
     def _sequences(self, requests: list[Any], settings: GenerationSettings) -> list[Sequence]:
         return [
@@ -151,7 +171,7 @@ class Decoder:
             drafter=self.drafter.spec if self.drafter is not None else "none",
             gamma=row.settings.gamma if self.drafter is not None else 0,
             prefill_seconds=row.prefill_seconds,
-            processor_states=row.processor_states,
+            processor_states=row.processor_states if last is None else last.processor_states,
         )
 
     def _final_text(self, row: Sequence, token_ids: tuple[int, ...]) -> str | None:

@@ -20,8 +20,7 @@ def as_requests(prompts: object) -> tuple[list[Request], bool]:
 
     One prompt is a string, token ids, chat messages or a Request; several are a list of those.
     """
-    if hasattr(prompts, "tolist"):
-        prompts = prompts.tolist()  # a tensor or array of ids, or of rows of ids
+    prompts = _listed(prompts)
     if isinstance(prompts, Request):
         return [prompts], True
     if isinstance(prompts, str) or _is_flat(prompts):
@@ -31,7 +30,21 @@ def as_requests(prompts: object) -> tuple[list[Request], bool]:
             f"Expected a prompt (text, token ids or chat messages) or a list of them, got "
             f"{type(prompts).__name__}."
         )
-    return [p if isinstance(p, Request) else Request(prompt=p) for p in prompts], False
+    return [_as_request(_listed(prompt)) for prompt in prompts], False
+
+
+def _listed(value: Any) -> Any:
+    """Return a tensor or array of ids, or of rows of ids, as a list; others as they are."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _as_request(prompt: Any) -> Request:
+    if not isinstance(prompt, Request | SequenceOf):
+        raise ConfigError(
+            f"Expected a text, token ids or chat messages as a prompt, got {prompt!r}. Several "
+            f"prompts are a list of those."
+        )
+    return prompt if isinstance(prompt, Request) else Request(prompt=prompt)
 
 
 def _is_flat(prompts: object) -> bool:
@@ -62,7 +75,7 @@ def make_sequence(
             f"{settings.temperature:g}. Use temperature=0, or policy 'strict', which is exact at "
             f"any temperature."
         )
-    token_ids = encode(request.prompt, target, name)
+    token_ids = encode(_listed(request.prompt), target, name)
     _check_ids(settings.stop_token_ids, target.vocab_size, f"Request {name}: stop_token_ids")
     _check_ids(settings.strict_after, target.vocab_size, f"Request {name}: strict_after")
     if settings.stop and target.tokenizer is None:
@@ -78,7 +91,7 @@ def make_sequence(
         )
     ending = set(settings.stop_token_ids)
     if not settings.ignore_eos:
-        ending |= target.eos_token_ids
+        ending |= {i for i in target.eos_token_ids if i < target.vocab_size}
     special = target.tokenizer.special_ids if target.tokenizer is not None else frozenset()
     longest = len(token_ids) + settings.max_new_tokens
     return Sequence(
@@ -112,8 +125,6 @@ def encode(prompt: Prompt, target: LanguageModel, name: str) -> list[int]:
 def _encode(prompt: Prompt, target: LanguageModel, name: str) -> list[int]:
     if isinstance(prompt, str):
         return _tokenizer(target, name).encode(prompt)
-    if not isinstance(prompt, SequenceOf):
-        prompt = list(prompt)
     if prompt and isinstance(prompt[0], Mapping):
         return _tokenizer(target, name).encode_chat(prompt)  # type: ignore[arg-type]
     for position, item in enumerate(prompt):

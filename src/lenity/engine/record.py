@@ -36,12 +36,13 @@ class _Read:
 def commit_rows(batch: Batch, draft: Draft, scored: Scored, verdict: Verdict) -> list[Commit]:
     """Return what this round adds to each row.
 
-    Nothing is changed before every row was found finite. Raises NonFiniteError.
+    Nothing is changed before every row was found finite. Raises NonFiniteError. Rows behind a
+    rejected draft token decide nothing and may be anything: a grammar may mask all of them.
     """
     reads = _read(draft, scored.scores, verdict)
     check_finite(
         [read.top_logits for read in reads],
-        [read.length for read in reads],
+        [read.accepted_length for read in reads],
         [row.name for row in batch.rows],
     )
     return [_commit_row(batch, index, read, scored) for index, read in enumerate(reads)]
@@ -54,7 +55,9 @@ def _read(draft: Draft, scores: Scores, verdict: Verdict) -> list[_Read]:
     next_logit = scores.top_logit.gather(1, verdict.accepted_length[:, None])
     if scores.logits is not None:
         rows = torch.arange(len(next_logit), device=next_logit.device)
-        next_logit = scores.logits[rows, verdict.accepted_length, verdict.next_token_id][:, None]
+        # a law of NaN draws an id outside the vocabulary; its row is refused before it is used
+        chosen = verdict.next_token_id.clamp_max(scores.logits.shape[-1] - 1)
+        next_logit = scores.logits[rows, verdict.accepted_length, chosen][:, None]
     normalizer = scores.log_normalizer
     next_logprob = next_logit - normalizer.gather(1, verdict.accepted_length[:, None])
     columns: list[Tensor] = [

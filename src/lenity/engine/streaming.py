@@ -24,6 +24,7 @@ class TextStream:
         self._ids: list[int] = []
         self._window_start = 0  # decoding starts here, so that spaces between tokens come out right
         self._num_decoded = 0  # tokens whose text is in self._text
+        self._num_ahead = 0  # characters in self._text of the tokens that are still incomplete
         self._text = ""
         self._num_taken = 0
         self._is_closed = False
@@ -45,6 +46,11 @@ class TextStream:
         """Return the text so far, held-back pieces excluded until they are decided."""
         return self._text
 
+    @property
+    def num_taken(self) -> int:
+        """Return how many characters were taken."""
+        return self._num_taken
+
     def take(self) -> str:
         """Return what became certain since the last call."""
         end = len(self._text) - (0 if self._is_closed else self._num_undecided())
@@ -54,12 +60,15 @@ class TextStream:
 
     def _decode_new(self, *, is_last: bool) -> str:
         known = self._tokenizer.decode(self._ids[self._window_start : self._num_decoded])
-        both = self._tokenizer.decode(self._ids[self._window_start :])
-        if both.endswith(_INCOMPLETE) and not is_last:
-            return ""
-        if self._num_decoded < len(self._ids):
+        new = self._tokenizer.decode(self._ids[self._window_start :])[len(known) :]
+        # what stands before incomplete UTF-8 is certain, and may complete a stop string
+        certain = new if is_last else new.rstrip(_INCOMPLETE)
+        piece = certain[self._num_ahead :]
+        self._num_ahead = len(certain)
+        if new and certain == new:
             self._window_start, self._num_decoded = self._num_decoded, len(self._ids)
-        return both[len(known) :]
+            self._num_ahead = 0
+        return piece
 
     def _add(self, piece: str) -> str | None:
         searched = len(self._text)

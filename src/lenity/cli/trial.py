@@ -1,0 +1,86 @@
+"""Arms on the same prompts in one process, taking turns; and what a target pass costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from lenity.cli.figures import Totals
+from lenity.engine.decode import Decoder
+from lenity.models.base import LanguageModel
+from lenity.requests import GenerationSettings
+from lenity.types import Generation
+
+COST_REPEATS = 7
+"""Passes timed per width; the widths take turns, so that a busy moment meets them all."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Arm:
+    """One configuration of a comparison, and what it has done so far."""
+
+    name: str
+    decoder: Decoder
+    generations: list[Generation] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def totals(self) -> Totals:
+        """Return the sums over all prompts; seconds without prefill."""
+        return Totals.of(self.generations, sum(self.seconds, 0.0))
+
+    @property
+    def budget(self) -> float | None:
+        """Return the nats each request may give away; None for a rule without a budget."""
+        return getattr(self.decoder.policy, "budget", None)
+
+
+def take_turns(
+    arms: Sequence[Arm],
+    prompts: Sequence[Any],
+    settings: GenerationSettings,
+    on_turn: Callable[[], None] = lambda: None,
+) -> None:
+    """Decode every prompt in every arm, one prompt at a time; each prompt begins with another arm.
+
+    A short run before, of every arm, is not counted: it warms what is lazily made.
+    """
+    warm = settings.model_copy(update={"max_new_tokens": 4})
+    for arm in arms:
+        arm.decoder.generate(prompts[0], warm)
+    for turn, prompt in enumerate(prompts):
+        for step in range(len(arms)):
+            arm = arms[(turn + step) % len(arms)]
+            started = perf_counter()
+            generation: Generation = arm.decoder.generate(prompt, settings)
+            seconds = perf_counter() - started - generation.prefill_seconds
+            arm.generations.append(generation)
+            arm.seconds.append(seconds)
+            on_turn()
+
+
+@torch.inference_mode()
+def cost_of_pass(
+    target: LanguageModel, widths: Sequence[int], *, context: int = 128, repeats: int = COST_REPEATS
+) -> dict[int, float]:
+    """Return the median wall seconds of a target pass over ``width`` tokens, head included.
+
+    Behind ``context`` cached tokens, batch of one, one uncounted pass per width before.
+    """
+    ids = torch.arange(context + max(widths), device=target.device)[None] % target.vocab_size
+    cache = target.new_cache(1)
+    target.hidden_states(ids[:, :context], cache)
+    cache.commit([context])
+    times: dict[int, list[float]] = {width: [] for width in widths}
+    for _ in range(repeats + 1):
+        for width in widths:
+            started = perf_counter()
+            hidden = target.hidden_states(ids[:, context : context + width], cache)
+            target.logits(hidden.last)
+            times[width].append(perf_counter() - started)
+    return {width: median(spent[1:]) for width, spent in times.items()}

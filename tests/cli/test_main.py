@@ -1,0 +1,56 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+import lenity
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["list", "--help"]])
+def test_help_imports_no_torch(arguments: list[str]):
+    probe = (
+        "import sys\n"
+        "from lenity.cli.main import app\n"
+        f"sys.argv = ['lenity', *{arguments!r}]\n"
+        "try:\n    app()\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        "heavy = {'torch', 'transformers', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(f'imported {sorted(heavy)}' if heavy else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_names_every_command(run):
+    done = run("--help")
+    assert done.exit_code == 0
+    assert all(name in done.stdout for name in ("generate", "demo", "list", "doctor"))
+
+
+def test_version(run):
+    assert run("--version").stdout.strip() == lenity.__version__
+
+
+def test_what_lenity_refuses_is_a_message_and_exit_2(run):
+    done = run("generate", "hi", "--policy", "adsd")
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert "Did you mean 'asd'?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_command_is_exit_2(run):
+    assert run("genrate").exit_code == 2
+
+
+def test_threads_wait_passively_unless_told_otherwise(run, monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "x")  # put back what was there, whatever happens
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    run("list", "policies")
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    run("list", "policies")
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
