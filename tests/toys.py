@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from lenity.drafters.base import Drafter, DraftContext
+from lenity.drafters.base import DraftContext, Drafter
 from lenity.models.base import HiddenStates, KVCache, LanguageModel
 from lenity.types import Draft
 

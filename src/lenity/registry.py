@@ -67,7 +67,7 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
         if key.strip() in knobs:
             raise ConfigError(f"Knob {key.strip()!r} stands twice in {spec!r}. Keep one of them.")
         knobs[key.strip()] = value.strip()
-    return name, knobs
+    return name.strip(), knobs
 
 
 def join_spec(name: str, knobs: Mapping[str, object]) -> str:

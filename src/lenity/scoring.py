@@ -89,7 +89,7 @@ def rank_of(logits: Float[Tensor, "N V"], token_ids: Int[Tensor, " N"]) -> Int[T
 
 
 def check_finite(top_logit: list[list[float]], lengths: list[int], names: list[str]) -> None:
-    """Refuse rows whose largest logit is NaN or infinite; padding rows are not looked at.
+    """Refuse rows whose largest logit is NaN or infinite; only ``lengths[b] + 1`` are looked at.
 
     NaN anywhere in a row reaches its maximum. Raises NonFiniteError naming request and position.
     """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lenity.processors import Processor
+from lenity.processors import Processor, walk
 from lenity.requests import GenerationSettings
 from lenity.sampling import Sampling
 from lenity.types import FinishReason, RoundRecord, TokenReceipt
@@ -16,13 +16,15 @@ class Commit:
     """What one round added to one request, complete in itself.
 
     A request's result is made from its commits alone, and a commit is added in one step: stopping
-    between two instructions can lose a round, never half of one.
+    between two instructions can lose a round, never half of one. ``processor_states`` are those
+    after its tokens, filled in when it is added.
     """
 
     receipts: tuple[TokenReceipt, ...]
     record: RoundRecord
     finish_reason: FinishReason | None = None
     stop_match: str | int | None = None
+    processor_states: tuple[Any, ...] = ()
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -85,11 +87,8 @@ class Sequence:
     def add(self, commit: Commit) -> None:
         """Commit a round: tokens, processor states and phase move together."""
         assert not self.is_finished, f"request {self.name} is frozen"
-        for token_id in commit.token_ids:
-            self.processor_states = tuple(
-                p.advance(s, token_id)
-                for p, s in zip(self.processors, self.processor_states, strict=True)
-            )
-            self.is_phase_over |= token_id in self.settings.strict_after
+        states = walk(self.processors, self.processor_states, commit.token_ids)[-1]
+        is_end = any(token_id in self.settings.strict_after for token_id in commit.token_ids)
+        self.commits.append(replace(commit, processor_states=states))
+        self.processor_states, self.is_phase_over = states, self.is_phase_over or is_end
         self.token_ids.extend(commit.token_ids)
-        self.commits.append(commit)

@@ -98,14 +98,13 @@ def randomise(module: nn.Module, seed: int) -> None:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
 
 
-@cache
 def target(family: str = "llama", attn: str = "eager") -> CausalLM:
     """The shared model of a family; nothing may change it."""
-    return CausalLM(build(family, attn), name=f"tiny:{family}")
+    return reference(family, attn).model
 
 
 @cache
-def cousin(family: str = "llama", noise: float = 0.15) -> CausalLM:
+def cousin(family: str = "llama", noise: float = 0.05) -> CausalLM:
     """The family's model with noisy weights: it agrees now and then."""
     module = build(family)
     generator = torch.Generator().manual_seed(1)
@@ -155,9 +154,14 @@ def follow(ids: Sequence[int], ranks: Sequence[int], reference: Reference) -> li
     return ids[start:]
 
 
-@cache
 def reference(family: str = "llama", attn: str = "eager") -> Reference:
-    return Reference(target(family, attn))
+    """The shared model's own answers."""
+    return _reference(family, attn)
+
+
+@cache
+def _reference(family: str, attn: str) -> Reference:
+    return Reference(CausalLM(build(family, attn), name=f"tiny:{family}"))
 
 
 # ---------------------------------------------------------------------------- scripted drafters
@@ -253,10 +257,11 @@ class Spy(Drafter):
 
 @contextmanager
 def watched(module: nn.Module, look: Callable[[dict], None]) -> Iterator[None]:
-    """Call ``look`` with the arguments of every forward of the module's decoder."""
+    """Call ``look`` with the arguments of every forward of the module's decoder on a cache."""
 
     def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
-        look(kwargs)
+        if kwargs.get("use_cache"):
+            look(kwargs)
 
     handle = module.get_decoder().register_forward_pre_hook(hook, with_kwargs=True)
     try:

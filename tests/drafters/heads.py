@@ -1,4 +1,4 @@
-"""What tests of trained heads need: tiny heads, a rig that has features, a recorder."""
+"""What tests of trained heads need: tiny ones, a recorder, the golden loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from torch import Tensor, nn
 
 from lenity.drafters.base import DraftContext, Drafter, DraftSession
 from lenity.engine.decode import Decoder
-from lenity.errors import ConfigError
 from lenity.models.base import KVCache, LanguageModel
-from lenity.models.causal import CausalLM
 from lenity.models.heads.blocks import BlockShape, read_rotary
 from lenity.models.heads.dflash import DFlash
 from lenity.models.heads.dflash_config import DFlashConfig
@@ -21,45 +19,8 @@ from lenity.models.heads.dspark import DSpark
 from lenity.models.heads.formats import Format
 from lenity.models.heads.medusa import MedusaHeads
 from lenity.types import Draft
-from tests.drafters.rig import Rig, drafted
+from tests.drafters.rig import drafted
 from tests.models.heads.golden import Golden
-
-
-class FeatureRig(Rig):
-    """A rig that hands the session the target's features, as the engine does."""
-
-    def admit(self, prompt: Sequence[int], seed: int = 0) -> None:
-        fresh, features = self.target.new_cache(1), None
-        if len(prompt) > 1:
-            tokens = torch.tensor([list(prompt[:-1])])
-            found = self.target.hidden_states(tokens, fresh, taps=self.session.taps)
-            fresh.commit([len(prompt) - 1])
-            features = None if found.features is None else found.features[0]
-        self.cache.append(fresh)
-        self.session.admit(tuple(prompt), features)
-        self.rows.append(list(prompt))
-        self.seeds.append(seed)
-
-    def finish(self, draft: Draft, forced: Sequence[int] | None = None) -> list[int]:
-        session, taps = self.session, self.session.taps
-        anchors = torch.tensor([[row[-1]] for row in self.rows])
-        block = torch.cat([anchors, draft.token_ids], 1)
-        features = self.target.hidden_states(block, self.cache, taps=taps).features
-        self.session = _Given(session, features)  # type: ignore[assignment]
-        try:
-            return super().finish(draft, forced)
-        finally:
-            self.session = session
-
-
-class _Given:
-    """A session whose observe gets these features."""
-
-    def __init__(self, session: DraftSession, features: Tensor | None) -> None:
-        self._session, self._features = session, features
-
-    def observe(self, accepted_lengths: Sequence[int], features: Tensor | None) -> None:
-        self._session.observe(accepted_lengths, self._features)
 
 
 class RecordedSession:
@@ -191,22 +152,3 @@ def _loud(module: Any) -> Any:
             if weight.ndim == 2:
                 nn.init.normal_(weight, std=2 / weight.shape[1] ** 0.5)
     return module.eval().requires_grad_(False)
-
-
-class _FinalTap(CausalLM):
-    """Stands in until CausalLM taps what enters its LM head."""
-
-    def hidden_states(self, token_ids: Any, cache: Any, **options: Any) -> Any:
-        taps = options.pop("taps", ())
-        assert taps in ((), (self.num_layers,))
-        found = super().hidden_states(token_ids, cache, **options)
-        return type(found)(last=found.last, features=found.last if taps else None)
-
-
-def final_tapped(model: CausalLM) -> CausalLM:
-    """Return the model with the tap that Medusa reads."""
-    try:
-        model.hidden_states(torch.tensor([[1]]), model.new_cache(1), taps=(model.num_layers,))
-    except ConfigError:
-        return _FinalTap(model.module, model.tokenizer, model.name)
-    return model

@@ -1,10 +1,10 @@
 """What every drafter owes its engine; a new registry entry is covered here for free."""
 
 import copy
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,14 +13,16 @@ from lenity.drafters import DRAFTERS, Drafter, drafter
 from lenity.errors import ConfigError
 from lenity.models.causal import CausalLM
 from lenity.sampling import Sampling
-from tests.models.heads.tiny import eagle3_folder
+from tests.drafters.heads import tiny_dflash, tiny_dspark, tiny_medusa
 from tests.drafters.rig import GREEDY, Rig, drafted, plainly, tiny_llama
+from tests.models.heads.tiny import eagle3_folder
 
 WORDS = 120
 TARGET = tiny_llama(0, words=WORDS, name="tiny:target")  # its head has 8 rows of padding
 SMALL = tiny_llama(1, layers=1, vocab_size=124, words=WORDS, name="tiny:small")
 PROMPTS = [[5, 6, 7, 8, 5, 6, 7], [9], [3, 4] * 6 + [3], [20, 21, 22, 20, 21]]
 SAMPLED = Sampling(temperature=0.8, top_p=0.95)
+
 
 @cache
 def eagle3() -> Drafter:
@@ -32,6 +34,9 @@ def eagle3() -> Drafter:
 
 CASES: dict[str, Callable[[], Drafter]] = {
     "eagle3": eagle3,
+    "dflash": lambda: drafter("dflash", model=tiny_dflash(TARGET)),
+    "dspark": lambda: drafter("dspark", model=tiny_dspark(TARGET)),
+    "medusa": lambda: drafter("medusa", model=tiny_medusa(TARGET)),
     "ngram": lambda: drafter("ngram:min_match=1"),
     "autoregressive": lambda: drafter("autoregressive", model=SMALL),
     "autoregressive-itself": lambda: drafter("autoregressive:model=target"),

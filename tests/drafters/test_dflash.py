@@ -6,10 +6,9 @@ import torch
 from lenity.drafters import drafter
 from lenity.engine.decode import Decoder
 from lenity.errors import ConfigError, ModelMismatchError
-from lenity.models.heads.vocab_map import input_embeddings
 from lenity.sampling import Sampling, probabilities
-from tests.drafters.heads import FeatureRig, replay, tiny_dflash
-from tests.drafters.rig import drafted, plainly, tiny_llama
+from tests.drafters.heads import replay, tiny_dflash
+from tests.drafters.rig import Rig, drafted, plainly, tiny_llama
 from tests.models.heads.golden import FOLDER, golden
 
 TARGET = tiny_llama(0, words=120)
@@ -28,7 +27,7 @@ def head(**changes):
 
 
 def rig(prompts=PROMPTS, **changes):
-    made = FeatureRig(TARGET, drafter("dflash", model=head(**changes)))
+    made = Rig(TARGET, drafter("dflash", model=head(**changes)))
     for seed, prompt in enumerate(prompts):
         made.admit(prompt, seed)
     return made
@@ -53,14 +52,14 @@ def test_the_wrong_slots_draft_something_else():
 @torch.no_grad()
 def fresh_logits(made, row):
     """Logits of the proposing slots of one row, from an empty cache."""
-    own, embed = made.session._head, input_embeddings(TARGET)
+    own = made.session._head
     slots = own.new_cache(1)
     if len(row) > 1:
         tokens, states = torch.tensor([row[:-1]]), TARGET.new_cache(1)
         features = TARGET.hidden_states(tokens, states, taps=own.config.taps).features
         own.remember(features, slots)
         slots.commit([len(row) - 1])
-    hidden = own.run_block(torch.tensor([row[-1]]), slots, embed)[0]
+    hidden = own.run_block(torch.tensor([row[-1]]), slots, TARGET.embed)[0]
     logits = TARGET.logits(hidden)[own.config.first_slot :]
     logits[:, 120:] = -torch.inf
     return logits
@@ -133,7 +132,7 @@ def test_a_reduced_head_drafts_only_what_it_kept():
     own = tiny_dflash(TARGET)
     own.lm_head = torch.nn.Linear(64, 3, bias=False)
     own.kept_ids = torch.tensor([4, 50, 119])
-    made = FeatureRig(TARGET, drafter("dflash", model=own))
+    made = Rig(TARGET, drafter("dflash", model=own))
     made.admit(PROMPTS[0])
     draft = made.propose([4], [Sampling(temperature=1.0)])
     assert set(drafted(draft)[0]) <= {4, 50, 119}

@@ -7,10 +7,9 @@ from lenity.drafters import drafter
 from lenity.engine.decode import Decoder
 from lenity.errors import ConfigError, ModelMismatchError
 from lenity.models.heads.dflash_config import MARKOV_KINDS
-from lenity.models.heads.vocab_map import input_embeddings
 from lenity.sampling import Sampling, probabilities
-from tests.drafters.heads import FeatureRig, replay, tiny_dspark
-from tests.drafters.rig import drafted, plainly, tiny_llama
+from tests.drafters.heads import replay, tiny_dspark
+from tests.drafters.rig import Rig, drafted, plainly, tiny_llama
 from tests.models.heads.golden import FOLDER, golden
 
 TARGET = tiny_llama(0, words=120)
@@ -26,7 +25,7 @@ def head(kind="vanilla", **changes):
 
 
 def rig(prompts=PROMPTS, kind="vanilla", threshold=0.0, **changes):
-    made = FeatureRig(
+    made = Rig(
         TARGET, drafter("dspark", model=head(kind, **changes), confidence_threshold=threshold)
     )
     for seed, prompt in enumerate(prompts):
@@ -67,7 +66,7 @@ def by_hand(made, row, tokens):
         ids, states = torch.tensor([row[:-1]]), TARGET.new_cache(1)
         own.remember(TARGET.hidden_states(ids, states, taps=own.config.taps).features, slots)
         slots.commit([len(row) - 1])
-    hidden = own.run_block(torch.tensor([row[-1]]), slots, input_embeddings(TARGET))
+    hidden = own.run_block(torch.tensor([row[-1]]), slots, TARGET.embed)
     hidden = hidden[:, own.config.first_slot :]
     previous, state, logits, trust = [row[-1], *tokens], None, [], []
     for k in range(len(tokens)):

@@ -1,6 +1,5 @@
 """Medusa as a chain. Trees and typical acceptance are not built; their goldens wait for them."""
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -10,13 +9,14 @@ from lenity.drafters import drafter
 from lenity.engine.decode import Decoder
 from lenity.errors import ConfigError, ModelMismatchError, UnsupportedModelError
 from lenity.sampling import Sampling, probabilities
-from tests.drafters.heads import FeatureRig, final_tapped, replay, tiny_medusa
-from tests.drafters.rig import drafted, plainly, tiny_llama
+from tests.drafters.heads import replay, tiny_medusa
+from tests.drafters.rig import Rig, drafted, plainly, tiny_llama
 from tests.models.heads.golden import FOLDER, golden
 
-TARGET = final_tapped(tiny_llama(0, words=120))
+TARGET = tiny_llama(0, words=120)
 PROMPTS = [[5, 6, 7, 8, 5, 6, 7], [9], [3, 4] * 6 + [3], [20, 21, 22, 20, 21]]
-PATH = str(FOLDER / "medusa-a" / "drafter")
+NAME = "medusa-a"
+PATH = str(FOLDER / NAME / "drafter")
 SAMPLED = Sampling(temperature=0.8, top_p=0.95)
 
 
@@ -26,23 +26,17 @@ def heads(**options):
 
 
 def rig(prompts=PROMPTS, **options):
-    made = FeatureRig(TARGET, drafter("medusa", model=heads(**options)))
+    made = Rig(TARGET, drafter("medusa", model=heads(**options)))
     for seed, prompt in enumerate(prompts):
         made.admit(prompt, seed)
     return made
 
 
-@cache
-def case():
-    found = golden("medusa-a")
-    return replace(found, target=final_tapped(found.target))
-
-
 @pytest.mark.parametrize("prompts", [(0,), (1,), (0, 1)], ids=["first", "second", "batch"])
 def test_the_golden_run(prompts):
-    found = replay(case(), drafter("medusa", model=PATH), 3, prompts)
+    found = replay(golden(NAME), drafter("medusa", model=PATH), 3, prompts)
     for prompt, rounds in zip(prompts, found, strict=True):
-        expected = case().rounds(prompt)
+        expected = golden(NAME).rounds(prompt)
         assert rounds[: len(expected)] == expected
 
 

@@ -11,6 +11,10 @@ DRAFTERS = Registry(
     "drafter",
     {
         "autoregressive": "lenity.drafters.autoregressive:Autoregressive",
+        "dflash": "lenity.drafters.dflash:DFlash",
+        "dspark": "lenity.drafters.dspark:DSpark",
+        "eagle3": "lenity.drafters.eagle3:Eagle3",
+        "medusa": "lenity.drafters.medusa:Medusa",
         "ngram": "lenity.drafters.ngram:Ngram",
         "self_speculative": "lenity.drafters.self_speculative:SelfSpeculative",
     },

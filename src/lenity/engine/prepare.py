@@ -127,13 +127,15 @@ def _encode(prompt: Prompt, target: LanguageModel, name: str) -> list[int]:
         return _tokenizer(target, name).encode(prompt)
     if prompt and isinstance(prompt[0], Mapping):
         return _tokenizer(target, name).encode_chat(prompt)  # type: ignore[arg-type]
+    token_ids: list[int] = []
     for position, item in enumerate(prompt):
         if isinstance(item, bool) or not isinstance(item, int):
             raise ConfigError(
                 f"Request {name}: expected integer token ids, got {item!r} at position "
                 f"{position}. A prompt is a text, token ids or chat messages."
             )
-    return [int(item) for item in prompt]  # type: ignore[call-overload]  # checked above
+        token_ids.append(item)
+    return token_ids
 
 
 def _tokenizer(target: LanguageModel, name: str) -> Tokenizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -130,8 +130,9 @@ def may_relax(batch: Batch, draft: Draft, scores: Scores) -> Bool[Tensor, "B G"]
 
 def _take(value: _Rows, rows: list[int]) -> _Rows:
     """Return the given rows of every tensor of a Draft or Scores."""
-    fields = {field.name: getattr(value, field.name) for field in dataclass_fields(value)}
-    return type(value)(**{k: None if v is None else v[rows] for k, v in fields.items()})
+    fields: dict[str, Any] = {f.name: getattr(value, f.name) for f in dataclass_fields(value)}
+    taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in fields.items()}
+    return type(value)(**taken)
 
 
 def _merge(parts: Mapping[tuple[int, ...], Verdict], draft: Draft) -> Verdict:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from lenity.errors import ConfigError
 
-
 EMBEDDINGS = -1
 """The tap of what enters the first layer."""
 

@@ -1,0 +1,1 @@
+"""Heads: trained weights attached to a target's features, read from their published formats."""
