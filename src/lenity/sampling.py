@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 _COLDEST = 1e-30
-"""Temperatures below this act like it: a float32 cannot divide by less, and the law is the same."""
+"""Temperatures below this act like it: less would take logits to inf, and the law is the same."""
 
 
 class Sampling(BaseModel):
@@ -104,9 +104,7 @@ def probabilities(logits: Float[Tensor, "*N V"], sampling: Sampling) -> Float[Te
     if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
         smallest = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < smallest, -float("inf"))
-    # counted from the largest, and never divided by almost 0, so that nothing grows to inf - inf
-    logits = (logits - logits.amax(-1, keepdim=True)).div_(max(sampling.temperature, _COLDEST))
-    probs = logits.softmax(-1)
+    probs = (logits / max(sampling.temperature, _COLDEST)).softmax(-1)
     if sampling.top_p is not None and sampling.top_p < 1:
         probs = _keep(probs, _in_nucleus(probs, sampling.top_p))
     if sampling.min_p:
