@@ -37,8 +37,11 @@ $(STAMP): pyproject.toml scripts/setup
 demo: $(STAMP)
 	HF_HUB_OFFLINE=1 $(BIN)/lenity demo
 
+# Two processes of one thread each; WORKERS=0 runs all in one.
+WORKERS ?= 2
+
 test: $(STAMP)
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -7,20 +7,21 @@ own generate. The grid is a covering one: every pair of choices meets in at leas
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
 
-from lenity.drafters import DRAFTERS
+from lenity.drafters import DRAFTERS, drafter
 from lenity.drafters.autoregressive import Autoregressive
-from lenity.drafters.self_speculative import SelfSpeculative
 from lenity.engine.decode import Decoder
 from lenity.models.causal import CausalLM
 from lenity.policies import POLICIES, policy
 from tests.cases.rig import (
+    CONFIGS,
     PROMPTS,
     SELF,
-    VARIANTS,
     Reference,
     anti_oracle,
     build,
@@ -32,13 +33,31 @@ from tests.cases.rig import (
     runner_up,
     scripted,
 )
+from tests.drafters.heads import tiny_dflash, tiny_dspark, tiny_medusa
+from tests.models.heads.tiny import eagle3_folder
 
 COUNT = 14
 
+
+def tiny_eagle3(family, known):
+    model = known.model
+    with TemporaryDirectory() as folder:
+        made = eagle3_folder(
+            Path(folder), target_size=model.hidden_size, vocab_size=model.vocab_size
+        )
+        head = drafter("eagle3", model=str(made), taps=(-1, 0, 1))
+        head.open(model, model.new_cache())  # reads the files, while they are there
+    return head
+
+
 REGISTERED = {
     "autoregressive": lambda family, known: Autoregressive(model=cousin(family)),
-    "ngram": lambda family, known: "ngram:min_match=1,max_match=3",
-    "self_speculative": lambda family, known: SelfSpeculative(skip=(1,)),
+    "dflash": lambda family, known: drafter("dflash", model=tiny_dflash(known.model)),
+    "dspark": lambda family, known: drafter("dspark", model=tiny_dspark(known.model)),
+    "eagle3": tiny_eagle3,
+    "medusa": lambda family, known: drafter("medusa", model=tiny_medusa(known.model)),
+    "ngram": lambda family, known: drafter("ngram:min_match=1,max_match=3"),
+    "self_speculative": lambda family, known: drafter("self_speculative:skip=1"),
 }
 """One for every registered drafter."""
 SCRIPTED = {
@@ -48,6 +67,19 @@ SCRIPTED = {
     "pattern": lambda family, known: scripted(pattern(known, 2, 0, None, 5, 1)),
 }
 MAKERS = REGISTERED | SCRIPTED
+
+VARIANTS = [
+    ("llama", "eager"),
+    ("llama", "sdpa"),
+    ("gpt2", "sdpa"),
+    ("qwen3", "eager"),
+    ("mistral", "eager"),
+    ("mistral", "sdpa"),
+    ("gemma2", "eager"),
+    ("gemma3", "sdpa"),
+    ("mixtral", "sdpa"),
+]
+"""Every family; both attentions where masks differ most."""
 
 BATCHES = {
     "one": (PROMPTS[1:2], 8),
@@ -99,8 +131,8 @@ def covering():
     """Every model meets every drafter; the rest is chosen for the pairs still missing."""
     missing, runs = every_pair(), []
     rest = list(product(*(FACTORS[name] for name in ("policy", "batch", "gamma"))))
-    for variant, drafter in product(FACTORS["variant"], FACTORS["drafter"]):
-        trials = [Run(variant, drafter, *choice) for choice in rest]
+    for variant, maker in product(FACTORS["variant"], FACTORS["drafter"]):
+        trials = [Run(variant, maker, *choice) for choice in rest]
         runs.append(max(trials, key=lambda run: len(run.pairs & missing)))
         missing -= runs[-1].pairs
     return runs
@@ -112,6 +144,7 @@ def test_every_registered_drafter_has_a_factory():
 
 
 def test_the_grid_covers_every_pair():
+    assert {family for family, _ in VARIANTS} == set(CONFIGS)
     assert every_pair() == set().union(*(run.pairs for run in covering()))
 
 
@@ -150,12 +183,12 @@ def test_speculative_equals_plain(run):
             assert len(result.rounds) == COUNT
 
 
-@pytest.mark.parametrize("drafter", REGISTERED)
-def test_registered_drafters_are_right_and_wrong_in_turn(drafter):
-    """Otherwise the grid says little about them."""
+@pytest.mark.parametrize("name", ["autoregressive", "ngram", "self_speculative"])
+def test_drafters_are_right_and_wrong_in_turn(name):
+    """Otherwise the grid says little about them; random heads are wrong nearly always."""
     known = reference()
     prompts = [*PROMPTS, (PROMPTS[2] * 3)[:20]]
-    results = Decoder(target=known.model, drafter=REGISTERED[drafter]("llama", known)).generate(
+    results = Decoder(target=known.model, drafter=REGISTERED[name]("llama", known)).generate(
         prompts, max_new_tokens=40, gamma=5
     )
     accepted = {r.accepted for result in results for r in result.rounds if r.drafted}

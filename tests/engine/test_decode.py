@@ -394,6 +394,23 @@ def test_an_interruption_between_any_two_lines_leaves_complete_results():
         check_interrupted(run(at), whole)
 
 
+def test_an_interrupted_stream_has_said_all_of_its_results():
+    fuse = Fuse(0)
+    decoder, prompts, asked = burning_decoder(fuse)
+    whole = decoder.generate(prompts, **asked)
+    for ticks in range(1, -fuse.left, 11):
+        decoder, prompts, asked = burning_decoder(Fuse(ticks))
+        chunks = list(decoder.stream(prompts, **asked))
+        parts = {c.index: c.generation for c in chunks if c.generation is not None}
+        check_interrupted([parts[i] for i in range(len(prompts))], whole)
+        for index, part in parts.items():
+            own = [c for c in chunks if c.index == index]
+            assert sum((c.token_ids for c in own), ()) == part.token_ids
+            assert "".join(c.text for c in own) == part.text
+            assert own[-1].generation is part
+    assert FinishReason.INTERRUPTED in {part.finish_reason for part in parts.values()}
+
+
 def test_an_interruption_before_anything_is_a_result_too():
     decoder, prompts, asked = burning_decoder(Fuse(1))
     out = decoder.generate(prompts[0], **asked)

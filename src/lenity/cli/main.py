@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from lenity import __version__
 from lenity.cli.demo import demo
 from lenity.cli.doctor import doctor
+from lenity.cli.draft_check import draft_check
 from lenity.cli.generate import generate
 from lenity.cli.list import list_
 from lenity.cli.options import SettingsCommand
@@ -44,6 +45,7 @@ app.command("generate", cls=SettingsCommand)(generate)
 app.command("demo")(demo)
 app.command("list")(list_)
 app.command("doctor")(doctor)
+app.command("draft-check")(draft_check)
 
 
 def _print_version(is_asked: bool) -> bool:

@@ -210,6 +210,18 @@ class Autoregressive(Drafter):
             compare_vocabularies(target, model)
         return AutoregressiveSession(model, target, self.prefill_chunk)
 
+    def describe(self, target: LanguageModel) -> dict[str, Any]:
+        """Return which model drafts, and its sizes."""
+        model = self._resolve(target)
+        return {
+            **super().describe(target),
+            "model": model.name,
+            "layers": model.num_layers,
+            "hidden_size": model.hidden_size,
+            "vocabulary_rows": model.vocab_size,
+            "max_positions": model.max_positions,
+        }
+
     def _resolve(self, target: LanguageModel) -> LanguageModel:
         if not isinstance(self.model, str):
             return self.model

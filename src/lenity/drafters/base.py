@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -84,6 +84,14 @@ class Drafter(BaseModel):
         Raises ModelMismatchError when the drafter cannot draft for this target.
         """
         raise NotImplementedError
+
+    def describe(self, target: LanguageModel) -> dict[str, Any]:
+        """Return what was understood of the drafter, for this target: names and plain values.
+
+        ``draft_length`` is how many tokens a round may have by its own nature; it is left out
+        where gamma alone decides. Raises what ``open`` raises.
+        """
+        return {"idea": self.idea}
 
     @property
     def spec(self) -> str:

@@ -121,6 +121,10 @@ class HeadDrafter(Drafter):
     def _name_model(self, model: str | nn.Module) -> str:
         return model if isinstance(model, str) else str(getattr(model, "name", "loaded"))
 
+    def describe(self, target: LanguageModel) -> dict[str, Any]:
+        """Return what the checkpoint was understood to be, in the words of its reader."""
+        return {**super().describe(target), **self._heads(target).describe()}
+
     @abstractmethod
     def _read(self, target: LanguageModel, dtype: torch.dtype) -> nn.Module:
         """Return the heads behind ``model``, for this target, on its device."""

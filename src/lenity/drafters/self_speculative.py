@@ -117,6 +117,15 @@ class SelfSpeculative(Drafter):
         """Return a session on the target's own cache. Raises ConfigError, ModelMismatchError."""
         return SelfSpeculativeSession(target, cache, self.layers(target))
 
+    def describe(self, target: LanguageModel) -> dict[str, Any]:
+        """Return which layers of the target draft."""
+        kept = self.layers(target)
+        return {
+            **super().describe(target),
+            "layers_kept": f"{len(kept)} of {target.num_layers}",
+            "layers_skipped": [i for i in range(target.num_layers) if i not in kept],
+        }
+
     def _skipped(self, target: LanguageModel) -> tuple[int, ...]:
         if not isinstance(self.skip, str):
             return self.skip

@@ -94,6 +94,7 @@ class Decoder:
         sequences = self._sequences(requests, GenerationSettings.of(settings, changes))
         streams = {s.index: text for s in sequences if (text := self._text(s)) is not None}
         told: set[int] = set()
+        num_sent = [0] * len(sequences)
         try:
             for rows in self._rounds(sequences, streams):
                 for row in rows:
@@ -102,6 +103,7 @@ class Decoder:
                         told.add(row.index)
                         if text is not None:
                             text.close()
+                    num_sent[row.index] += len(row.commits[-1].token_ids)
                     yield Chunk(
                         index=row.index,
                         text=text.take() if text is not None else "",
@@ -111,15 +113,16 @@ class Decoder:
         except KeyboardInterrupt:
             for row in sequences:
                 if row.index not in told:
-                    yield self._last_chunk(row, streams.get(row.index))
+                    yield self._last_chunk(row, num_sent[row.index], streams.get(row.index))
 
-    def _last_chunk(self, row: Sequence, text: TextStream | None) -> Chunk:
+    def _last_chunk(self, row: Sequence, num_sent: int, text: TextStream | None) -> Chunk:
         """Return what is left to say of a request that was stopped from outside."""
         generation = self._generation(row)
         left = ""
         if text is not None and generation.text is not None:
             left = generation.text[text.num_taken :]
-        return Chunk(index=row.index, text=left, token_ids=(), generation=generation)
+        token_ids = generation.token_ids[num_sent:]
+        return Chunk(index=row.index, text=left, token_ids=token_ids, generation=generation)
 
     def _sequences(self, requests: list[Any], settings: GenerationSettings) -> list[Sequence]:
         return [

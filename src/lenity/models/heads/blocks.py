@@ -96,6 +96,17 @@ class BlockShape:
         """Layers of the head."""
         return len(self.windows)
 
+    def describe(self) -> dict[str, Any]:
+        """Return the sizes that people compare, as plain values."""
+        windows = sorted({window for window in self.windows if window is not None})
+        return {
+            "layers": self.num_layers,
+            "hidden_size": self.hidden_size,
+            "attention": f"{self.num_heads} heads of {self.head_dim}, {self.num_kv_heads} of keys",
+            "sliding_windows": windows or None,
+            "max_positions": self.max_positions,
+        }
+
 
 class RMSNorm(nn.Module):
     """Root mean square norm, computed in float32."""

@@ -11,7 +11,7 @@ block are written behind them and forgotten (Chen et al. 2026, "DFlash", arXiv 2
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -59,6 +59,25 @@ class DFlash(nn.Module):
     def new_cache(self, batch_size: int = 0) -> SlotCache:
         """Return an empty cache of context keys and values."""
         return SlotCache(len(self.layers), batch_size, label=f"{self.name} KV cache")
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was understood of the checkpoint, as plain values."""
+        config, head = self.config, self.lm_head
+        return {
+            "format": str(config.format),
+            "taps": list(config.taps),
+            "slots": config.slots,
+            "block_size": config.block_size,
+            "draft_length": config.max_draft_length,
+            "mask_token_id": config.mask_token_id,
+            "vocabulary_rows": None if head is None else head.out_features,
+            "vocabulary_map": "identity" if self.kept_ids is None else "d2t / t2d",
+            "embedding": "its own" if self.embed_tokens is not None else "the target's",
+            "lm_head": "its own" if head is not None else "the target's",
+            "causal_layers": sum(config.is_causal),
+            **config.shape.describe(),
+            "parameters": sum(weight.numel() for weight in self.parameters()),
+        }
 
     def fuse(self, features: Float[Tensor, "B T F"]) -> Float[Tensor, "B T H"]:
         """Return the context states of the target's features."""

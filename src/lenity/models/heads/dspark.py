@@ -13,6 +13,8 @@ confidence depends on tokens before it only, so that cutting a block there leaks
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -102,6 +104,15 @@ class DSpark(DFlash):
             self.confidence_head = ConfidenceHead(
                 size + (rank if config.is_confidence_markov else 0)
             )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was understood of the checkpoint, as plain values."""
+        markov = self.markov_head
+        return {
+            **super().describe(),
+            "markov_head": None if markov is None else f"{markov.kind}, rank {markov.rank}",
+            "confidence_head": self.confidence_head is not None,
+        }
 
     def confidence_logits(
         self, previous: Int[Tensor, "*N"], hidden: Float[Tensor, "*N H"]

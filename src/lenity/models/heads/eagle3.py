@@ -14,6 +14,8 @@ slots (mask token, fc(mask_hidden)) behind the last pair and reads all draft tok
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -156,6 +158,23 @@ class Eagle3Head(nn.Module):
         for i in range(1, shape.num_layers):
             x = self.layers[i](x, turn, masks[i], cache, i)
         return self.norm(x) if self.config.is_output_normed else x
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was understood of the checkpoint, as plain values."""
+        config = self.config
+        return {
+            "format": str(config.format),
+            "taps": list(config.taps),
+            "drafting": "all tokens in one pass" if config.is_parallel else "token by token",
+            "draft_length": config.draft_length,
+            "vocabulary_rows": config.draft_vocab_size,
+            "vocabulary_map": "identity" if self.kept_ids is None else "d2t / t2d",
+            "embedding": "its own" if self.embed_tokens is not None else "the target's",
+            "norm_output": config.is_output_normed,
+            "norm_before_residual": config.is_first_residual_normed,
+            **config.shape.describe(),
+            "parameters": sum(weight.numel() for weight in self.parameters()),
+        }
 
     def slot_state(self) -> Float[Tensor, " H"]:
         """Return the hidden state of P-EAGLE's slots; their token is ``config.mask_token_id``."""

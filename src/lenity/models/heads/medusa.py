@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lenity.models.heads.checkpoint import Checkpoint, fill
+from lenity.models.heads.formats import Format
 
 PREFIX = "medusa_head."
 """What stands before a head's keys in a checkpoint of the whole model."""
@@ -62,6 +64,19 @@ class MedusaHeads(nn.ModuleList):
         """
         states = torch.stack([head(hidden) for head in list(self)[:count]], dim=-2)
         return states if self.vocab_size is not None else lm_head(states)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was understood of the checkpoint, as plain values."""
+        return {
+            "format": str(Format.MEDUSA),
+            "heads": len(self),
+            "draft_length": len(self),
+            "residual_blocks": self.num_blocks,
+            "hidden_size": self.hidden_size,
+            "vocabulary_rows": self.vocab_size,
+            "lm_head": "the target's" if self.vocab_size is None else "one a head",
+            "parameters": sum(weight.numel() for weight in self.parameters()),
+        }
 
 
 def read_medusa(checkpoint: Checkpoint, *, dtype: torch.dtype, device: torch.device) -> MedusaHeads:
