@@ -160,3 +160,13 @@ def test_a_missing_value_did_not_come():
     with pytest.raises(ConfigError) as caught:
         build_knobs(Knobs, {}, "policy 'x'")
     assert str(caught.value) == "policy 'x': count: Field required. count: How many."
+
+
+def test_none_is_a_word_where_none_is_not_allowed():
+    class Knobs(BaseModel):
+        cap: int | None = 3
+        stop: str = ""
+
+    built = build_knobs(Knobs, {"cap": "none", "stop": "none"}, "thing")
+    assert built.cap is None
+    assert built.stop == "none"

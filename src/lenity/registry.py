@@ -10,9 +10,10 @@ import difflib
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from lenity.errors import ConfigError, RegistryError
 
@@ -33,7 +34,8 @@ class Registry:
 
     def load(self, name: str) -> Any:
         """Return what ``name`` stands for. Raises RegistryError with the nearest names."""
-        targets = self._targets()
+        # our own table first: entry points are read from disk
+        targets = self._table if name in self._table else self._targets()
         if name not in targets:
             raise RegistryError(
                 f"Unknown {self.kind} {name!r}.{did_you_mean(name, targets)} "
@@ -97,11 +99,16 @@ def build_knobs(model: type[BaseModel], knobs: Mapping[str, object], owner: str)
                 f"{owner} has no knob {key!r}.{did_you_mean(key, fields)} "
                 f"Its knobs: {', '.join(fields) or 'none'}."
             )
-    values = {k: (None if v in ("none", "None") else v) for k, v in knobs.items()}
+    values = {k: None if _is_none(v, model.model_fields[k]) else v for k, v in knobs.items()}
     try:
         return model(**values)
     except ValidationError as error:
         raise ConfigError(_explain(error, model, owner)) from None
+
+
+def _is_none(value: object, field: FieldInfo) -> bool:
+    """Return whether a knob that may be None is spelled ``none``."""
+    return value in ("none", "None") and type(None) in get_args(field.annotation)
 
 
 def _explain(error: ValidationError, model: type[BaseModel], owner: str) -> str:

@@ -101,6 +101,6 @@ class Request:
     """A prompt that wants settings or a policy of its own within a batch."""
 
     prompt: Prompt
-    settings: GenerationSettings | None = None
+    settings: GenerationSettings | Mapping[str, Any] | None = None
     policy: Any = None
     name: str | None = None

@@ -61,8 +61,18 @@ CONFIGS = {
 }
 """Learned positions, rotary, a window of 8, windows and soft caps in turn, experts."""
 
-VARIANTS = [(name, attn) for name in CONFIGS for attn in ("eager", "sdpa")]
-VARIANTS.remove(("gemma2", "sdpa"))  # its soft cap exists in eager attention only
+VARIANTS = [
+    ("llama", "eager"),
+    ("llama", "sdpa"),
+    ("gpt2", "sdpa"),
+    ("qwen3", "eager"),
+    ("mistral", "eager"),
+    ("mistral", "sdpa"),
+    ("gemma2", "eager"),
+    ("gemma3", "sdpa"),
+    ("mixtral", "sdpa"),
+]
+"""Every family; both attentions where their masks differ most. Gemma 2 has eager only."""
 
 PROMPTS = [
     [7],
@@ -296,6 +306,14 @@ def check_accounts(result: Generation) -> None:
     assert sum(r.emitted for r in result.rounds) == len(result.token_ids) == len(result.receipt)
     assert [t.token_id for t in result.receipt] == list(result.token_ids)
     assert len(result.logprobs) == len(result.token_ids)
+    place = 0
+    for record in result.rounds:  # a prefix of the draft, then at most one token of the target's
+        kinds = [t.kind for t in result.receipt[place : place + record.emitted]]
+        assert [k in ("accepted", "relaxed") for k in kinds] == [
+            i < record.accepted for i in range(record.emitted)
+        ]
+        assert record.emitted - record.accepted in (0, 1)
+        place += record.emitted
     relaxed = [t for t in result.receipt if t.kind == "relaxed"]
     assert len(relaxed) == result.num_relaxed
     assert abs(sum(t.regret for t in relaxed) - result.regret_spent) < 1e-9

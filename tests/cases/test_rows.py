@@ -170,3 +170,18 @@ def test_real_rows_that_end_their_phase_do_not_end_another():
         else:
             assert list(result.token_ids[:GAMMA]) == path
             assert result.num_relaxed > 2 * GAMMA
+
+
+def test_what_a_row_may_not_relax_moves_with_it():
+    """The first row ends after two tokens; the second keeps the ids that end it, and only those."""
+    (short,) = requests_of(FREE, prompt=(0,), max_new_tokens=2, stop_token_ids=(12,))
+    (guarded,) = requests_of(FREE, prompt=(1,), stop_token_ids=(9,))
+    decoder = Decoder(
+        target=cycle_model(), drafter=ScriptedDrafter(script=skip_by_two), max_batch_size=2
+    )
+    _, result = decoder.generate([short, guarded])
+    # from 1 by twos up to 7; the step into 9 is forbidden, so 8 comes from the target
+    assert list(result.token_ids[:4]) == [3, 5, 7, 8]
+    (alone,) = decoder.generate([guarded])
+    assert result.token_ids == alone.token_ids
+    assert result.finish_reason == alone.finish_reason

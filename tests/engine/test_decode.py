@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 
 import lenity
 from lenity.engine.decode import Decoder
@@ -352,53 +353,61 @@ def test_an_interruption_of_any_call_leaves_complete_results():
     assert len(lengths) > 5  # it was interrupted in many places
 
 
-def test_an_interruption_between_any_two_lines_leaves_complete_results():
+class Lines:
+    """A tracer that counts the lines of some functions, and interrupts before the at-th."""
+
+    def __init__(self, at, is_ours):
+        self.at, self.is_ours, self.num_seen = at, is_ours, 0
+        self.has_begun = False
+
+    def __call__(self, frame, event, arg):
+        file, name = Path(frame.f_code.co_filename).name, frame.f_code.co_name
+        self.has_begun |= file == "batch.py"  # the first row is on its way in
+        return self._line if self.has_begun and self.is_ours(file, name) else None
+
+    def _line(self, frame, event, arg):
+        if event == "line":
+            self.num_seen += 1
+            if self.num_seen == self.at:
+                raise KeyboardInterrupt
+        return self._line
+
+
+def run_traced(lines):
     decoder, prompts, asked = burning_decoder(Fuse(0))
-    whole = decoder.generate(prompts, **asked)
-    home = Path(lenity.__file__).parent
-    files = {str(home / "sequences.py"), str(home / "ledger.py")}
-    files |= {str(home / "engine" / f"{n}.py") for n in ("round", "record", "batch", "stopping")}
-    step = 0
+    before = sys.gettrace()
+    sys.settrace(lines)
+    try:
+        return decoder.generate(prompts, **asked)
+    finally:
+        sys.settrace(before)
 
-    def run(at):
-        """Interrupt at the at-th line; return the results and how many lines there were."""
-        nonlocal step
-        step, has_begun = 0, False
 
-        def lines(frame, event, arg):
-            nonlocal step
-            if event == "line":
-                step += 1
-                if step == at:
-                    raise KeyboardInterrupt
-            return lines
+STEPS = ("round.py", "record.py", "batch.py", "stopping.py", "ledger.py")
 
-        def calls(frame, event, arg):
-            nonlocal has_begun
-            name = frame.f_code.co_filename
-            has_begun |= name.endswith("batch.py")  # the first row is on its way in
-            return lines if has_begun and name in files else None
 
-        before = sys.gettrace()
-        sys.settrace(calls)
-        try:
-            return decoder.generate(prompts, **asked)
-        finally:
-            sys.settrace(before)
-
-    decoder, prompts, asked = burning_decoder(Fuse(0))
-    run(-1)
-    total = step
-    for at in range(1, total, total // 50):
-        decoder, prompts, asked = burning_decoder(Fuse(0))
-        check_interrupted(run(at), whole)
+@pytest.mark.parametrize(
+    ("is_ours", "stride"),
+    [
+        (lambda file, name: file in STEPS, 97),
+        # every line of it is met: it has six, and is called more than five times
+        (lambda file, name: (file, name) == ("sequences.py", "add"), 5),
+    ],
+    ids=["round", "add"],
+)
+def test_an_interruption_between_any_two_lines_leaves_complete_results(is_ours, stride):
+    counter = Lines(-1, is_ours)
+    whole = run_traced(counter)
+    assert counter.num_seen > 20
+    for at in range(1, counter.num_seen, stride):
+        check_interrupted(run_traced(Lines(at, is_ours)), whole)
 
 
 def test_an_interrupted_stream_has_said_all_of_its_results():
     fuse = Fuse(0)
     decoder, prompts, asked = burning_decoder(fuse)
     whole = decoder.generate(prompts, **asked)
-    for ticks in range(1, -fuse.left, 11):
+    for ticks in range(1, -fuse.left, 9):
         decoder, prompts, asked = burning_decoder(Fuse(ticks))
         chunks = list(decoder.stream(prompts, **asked))
         parts = {c.index: c.generation for c in chunks if c.generation is not None}
@@ -407,7 +416,7 @@ def test_an_interrupted_stream_has_said_all_of_its_results():
             own = [c for c in chunks if c.index == index]
             assert sum((c.token_ids for c in own), ()) == part.token_ids
             assert "".join(c.text for c in own) == part.text
-            assert own[-1].generation is part
+            assert [c for c in own if c.generation is not None] == own[-1:]
     assert FinishReason.INTERRUPTED in {part.finish_reason for part in parts.values()}
 
 
@@ -455,3 +464,9 @@ def test_requests_that_share_settings_have_seeds_of_their_own():
         assert essence(out) == essence(generate(decoder, sampled([0], seed=30 + index)))
     again = generate(decoder, [0], temperature=1.0, seed=30, gamma=3, max_new_tokens=12)
     assert again.token_ids == shared[0].token_ids
+
+
+def test_no_policy_is_not_a_policy():
+    # a checker of annotations may be faster
+    with pytest.raises((ConfigError, TypeCheckError), match=r"[Ee]xpected .*olicy"):
+        Decoder(target=cycle_model(), policy=None)

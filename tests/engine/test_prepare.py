@@ -3,6 +3,7 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
+from lenity.engine.decode import Decoder
 from lenity.engine.prepare import as_requests, make_sequence
 from lenity.errors import ConfigError
 from lenity.policies import policy
@@ -163,3 +164,16 @@ def test_settings_become_processors_in_a_fixed_order():
     assert row().processors == ()
     assert row(frequency_penalty=0.5).processors == (CountPenalty(frequency=0.5),)
     assert row(presence_penalty=0.5).processors == (CountPenalty(presence=0.5),)
+
+
+@pytest.mark.parametrize("prompts", [b"text", [b"text"]])
+def test_bytes_are_no_prompt(prompts):
+    with pytest.raises(ConfigError, match="Expected a"):
+        Decoder(target=cycle_model()).generate(prompts)
+
+
+def test_a_request_takes_its_settings_as_a_mapping():
+    request = Request(prompt=[1], settings={"max_new_tokens": 3})
+    assert len(Decoder(target=cycle_model()).generate(request).token_ids) == 3
+    with pytest.raises(ConfigError, match="max_new_tokens"):
+        Decoder(target=cycle_model()).generate(Request(prompt=[1], settings={"max_new_token": 3}))

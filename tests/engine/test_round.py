@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from lenity.engine.decode import Decoder
+from lenity.errors import ShapeError
 from lenity.policies import policy
 from lenity.requests import GenerationSettings, Request
 from lenity.sampling import Sampling, probabilities
-from lenity.types import TokenKind
+from lenity.types import Draft, TokenKind
 from tests.engine.drive import DrawingDrafter, generate
 from tests.engine.text import Pieces
-from tests.toys import ScriptedDrafter, TableModel, cycle_model
+from tests.toys import ScriptedDrafter, ScriptedSession, TableModel, cycle_model
 
 FREE = "asd:budget=inf,gate=inf,block_cap=none"
 SIZE = 8
@@ -124,7 +125,7 @@ def transitions(model, drafter, total, sampling):
 @pytest.mark.parametrize(
     ("sampling", "total"),
     [
-        (WARM, 4_000),
+        (WARM, 3_000),
         pytest.param(WARM, 60_000, marks=pytest.mark.slow),
         pytest.param(Sampling(temperature=0.8, top_k=5), 60_000, marks=pytest.mark.slow),
         pytest.param(Sampling(temperature=2, top_p=0.8), 60_000, marks=pytest.mark.slow),
@@ -151,7 +152,7 @@ def test_a_drafter_that_reports_another_law_is_found_out():
     """The negative control: the bound above can be missed."""
     model, law, own = model_and_laws()
     wrong = DrawingDrafter(own=own, reported=torch.full((SIZE, SIZE), 1 / SIZE))
-    counts, _ = transitions(model, wrong, 2_000, WARM)
+    counts, _ = transitions(model, wrong, 1_200, WARM)
     assert excess(counts[0], law) > 10
 
 
@@ -170,3 +171,38 @@ def test_greedy_and_sampled_rows_share_a_round():
         expected.append(last)
     assert outs[0].token_ids == outs[2].token_ids == tuple(expected)
     assert outs[1].token_ids != tuple(expected)
+
+
+def test_warm_rows_of_one_rule_have_laws_of_their_own():
+    model, _, own = model_and_laws()
+    decoder = Decoder(target=model, drafter=DrawingDrafter(own=own, reported=own))
+    base = {"max_new_tokens": 16, "gamma": 2, "seed": 5}
+    asked = [
+        Request(prompt=[0], settings=GenerationSettings(**base, **filters))
+        for filters in ({"temperature": 4.0}, {"temperature": 1.0, "top_k": 1})
+    ]
+    hot, cold = generate(decoder, asked)
+    choices = [int(model.table[last].argmax()) for last in (0, *cold.token_ids[:-1])]
+    assert list(cold.token_ids) == choices
+    assert hot.token_ids != cold.token_ids
+    assert [out.token_ids for out in generate(decoder, asked[::-1])] == [
+        cold.token_ids,
+        hot.token_ids,
+    ]
+
+
+def test_a_drafter_that_ignores_its_limits_is_refused():
+    class Greedy(ScriptedSession):
+        def propose(self, context):
+            return Draft(
+                token_ids=torch.zeros(1, context.gamma + 1, dtype=torch.int64),
+                lengths=torch.tensor([context.gamma + 1]),
+            )
+
+    class GreedyDrafter(ScriptedDrafter):
+        def open(self, target, cache):
+            return Greedy(self.script)
+
+    decoder = Decoder(target=cycle_model(), drafter=GreedyDrafter(script=lambda ids, limit: []))
+    with pytest.raises(ShapeError, match="at most 3 tokens"):
+        decoder.generate([1], gamma=3, max_new_tokens=8)

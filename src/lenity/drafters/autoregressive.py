@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from jaxtyping import Float, Int
 from pydantic import Field, PrivateAttr, field_serializer, model_validator

@@ -189,6 +189,10 @@ class Decoder:
 
 
 def _as_policy(value: Policy | str) -> Policy:
+    if not isinstance(value, Policy | str):
+        raise ConfigError(
+            f"Expected a policy or its spec, such as 'strict' or 'asd:budget=8', got {value!r}."
+        )
     return policy(value)
 
 

@@ -25,7 +25,7 @@ def as_requests(prompts: object) -> tuple[list[Request], bool]:
         return [prompts], True
     if isinstance(prompts, str) or _is_flat(prompts):
         return [Request(prompt=prompts)], True  # type: ignore[arg-type]  # checked when encoded
-    if not isinstance(prompts, SequenceOf):
+    if not isinstance(prompts, SequenceOf) or isinstance(prompts, bytes | bytearray):
         raise ConfigError(
             f"Expected a prompt (text, token ids or chat messages) or a list of them, got "
             f"{type(prompts).__name__}."
@@ -39,7 +39,7 @@ def _listed(value: Any) -> Any:
 
 
 def _as_request(prompt: Any) -> Request:
-    if not isinstance(prompt, Request | SequenceOf):
+    if not isinstance(prompt, Request | SequenceOf) or isinstance(prompt, bytes | bytearray):
         raise ConfigError(
             f"Expected a text, token ids or chat messages as a prompt, got {prompt!r}. Several "
             f"prompts are a list of those."
@@ -50,6 +50,7 @@ def _as_request(prompt: Any) -> Request:
 def _is_flat(prompts: object) -> bool:
     return (
         isinstance(prompts, SequenceOf)
+        and not isinstance(prompts, bytes | bytearray)
         and bool(prompts)
         and (
             all(isinstance(item, int) for item in prompts)
@@ -66,7 +67,7 @@ def make_sequence(
     settings: GenerationSettings,
 ) -> Sequence:
     """Return the row of a request. Raises ConfigError for anything that cannot run."""
-    settings = request.settings or settings
+    settings = _own_settings(request) or settings
     rule = default_policy if request.policy is None else policy(request.policy)
     name = request.name or str(index)
     if not settings.sampling.is_greedy and not isinstance(rule, TokenPolicy):
@@ -108,6 +109,12 @@ def make_sequence(
         max_length=longest if limit is None else min(longest, limit),
         processors=_processors(settings, frozenset(ending)),
     )
+
+
+def _own_settings(request: Request) -> GenerationSettings | None:
+    """Return a request's own settings; a mapping of fields will do."""
+    own = request.settings
+    return GenerationSettings.of(None, own) if isinstance(own, Mapping) else own
 
 
 def encode(prompt: Prompt, target: LanguageModel, name: str) -> list[int]:

@@ -16,6 +16,7 @@ from lenity.engine.batch import Batch
 from lenity.engine.clock import Clock
 from lenity.engine.record import commit_rows
 from lenity.engine.score import score
+from lenity.errors import ShapeError
 from lenity.policies.verify import verify_greedy, verify_sampled
 from lenity.sampling import Coins, Purpose, probabilities
 from lenity.types import Draft, Scores, Verdict
@@ -57,7 +58,13 @@ def propose(batch: Batch, coins: Coins) -> Draft:
         sampling=[row.sampling for row in batch.rows],
         coins=coins,
     )
-    return batch.session.propose(context)
+    draft = batch.session.propose(context)
+    if draft.gamma > context.gamma or len(draft.lengths) != len(batch):
+        raise ShapeError(
+            f"Expected a draft of {len(batch)} rows and at most {context.gamma} tokens, got "
+            f"{len(draft.lengths)} rows of {draft.gamma}. A drafter must keep to context.limits."
+        )
+    return draft
 
 
 def block(batch: Batch, draft: Draft) -> Int[Tensor, "B R"]:

@@ -103,7 +103,7 @@ class BlockShape:
             "layers": self.num_layers,
             "hidden_size": self.hidden_size,
             "attention": f"{self.num_heads} heads of {self.head_dim}, {self.num_kv_heads} of keys",
-            "sliding_windows": windows or None,
+            "sliding_windows": windows or "none",
             "max_positions": self.max_positions,
         }
 
