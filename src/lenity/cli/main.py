@@ -16,6 +16,7 @@ from lenity.cli.generate import generate
 from lenity.cli.list import list_
 from lenity.cli.options import SettingsCommand
 from lenity.cli.terminal import complain
+from lenity.cli.train import train
 from lenity.errors import LenityError
 
 
@@ -45,6 +46,7 @@ app.command("generate", cls=SettingsCommand)(generate)
 app.command("demo")(demo)
 app.command("list")(list_)
 app.command("doctor")(doctor)
+app.add_typer(train, name="train")
 app.command("draft-check")(draft_check)
 
 

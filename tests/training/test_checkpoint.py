@@ -1,0 +1,47 @@
+import json
+
+import pytest
+import torch
+
+from lenity.drafters import drafter
+from lenity.errors import ConfigError
+from lenity.training.checkpoint import write_drafter
+from lenity.training.recipe import RECIPES, Published, recipe
+from tests.training import rig
+
+SPECS = [*RECIPES.names(), "eagle3:is_tap_normed=false", "dspark:markov_kind=rnn,num_layers=1"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("spec", SPECS)
+def test_our_readers_read_back_every_bit(spec, dtype, tmp_path):
+    model, chosen = rig.target(layers=6), recipe(spec)
+    tables = rig.tables(model)
+    head = rig.wild(chosen.build(model, tables, 0))
+    sizes = write_drafter(chosen.publish(head, model, tables), tmp_path, dtype)
+    assert sizes.total == max(f.stat().st_size for f in tmp_path.iterdir())
+    name = str(dtype).removeprefix("torch.")
+    read = drafter(chosen.type, model=str(tmp_path), dtype=name)._heads(model)
+    mine, its = head.state_dict(), read.state_dict()
+    assert mine.keys() == its.keys()
+    assert all(torch.equal(mine[key].to(dtype), its[key]) for key in mine)
+    if chosen.type != "medusa":
+        assert torch.equal(read.kept_ids, rig.KEPT)
+        assert read.config.taps == chosen.tapped(6)
+
+
+def test_a_folder_is_written_over_and_nothing_half_written_stays(tmp_path):
+    first = Published(config={"a": 1}, tensors={"w": torch.zeros(2)})
+    write_drafter(first, tmp_path)
+    sizes = write_drafter(Published(config={"a": 2}, tensors={"w": torch.ones(300)}), tmp_path)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config == {"a": 2, "torch_dtype": "bfloat16"}
+    assert sizes.tensors == {"w": 600}
+
+
+def test_weights_that_broke_are_not_published(tmp_path):
+    broken = Published(config={}, tensors={"w": torch.tensor([1.0, float("nan")])})
+    with pytest.raises(ConfigError, match="'w'"):
+        write_drafter(broken, tmp_path)
+    assert not list(tmp_path.iterdir())
