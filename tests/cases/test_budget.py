@@ -99,3 +99,15 @@ def test_the_context_is_filled_to_the_last_position(family, drafter):
     assert result.finish_reason == "context"
     check_accounts(result)
     check_room(result, 4)
+
+
+@pytest.mark.parametrize("drafter", ["oracle", "anti-oracle", "self"])
+def test_a_row_at_the_end_of_the_context_survives_a_wide_neighbour(drafter):
+    """The neighbour's block pads the full row beyond the last learned position."""
+    model, known = target("gpt2"), reference("gpt2")
+    full = [(7 * i) % 128 for i in range(model.max_positions - 2)]
+    decoder = Decoder(target=model, drafter=DRAFTERS[drafter](known))
+    at_end, beside = decoder.generate([full, PROMPTS[1]], max_new_tokens=12, gamma=GAMMA)
+    assert list(at_end.token_ids) == known.greedy(full, 2)
+    assert at_end.finish_reason == "context"
+    assert list(beside.token_ids) == known.greedy(PROMPTS[1], 12)

@@ -52,18 +52,18 @@ def chi_squared_p(counts, expected):
 
 
 def p_values(tokens):
-    """p at the first to the fourth position, and of the first three together."""
-    law, start = exact_law(TARGET.table), torch.zeros(VOCAB, dtype=torch.float64)
-    start[START] = 1.0
-    out, marginal = [], start
-    for position in range(GAMMA + 1):
-        marginal = marginal @ law
-        counts = torch.bincount(tokens[:, position], minlength=VOCAB)
-        out.append(chi_squared_p(counts.double(), marginal * len(tokens)))
-    joint = law[START][:, None, None] * law[:, :, None] * law[None]
-    index = (tokens[:, 0] * VOCAB + tokens[:, 1]) * VOCAB + tokens[:, 2]
-    counts = torch.bincount(index, minlength=VOCAB**3)
-    out.append(chi_squared_p(counts.double(), joint.reshape(-1) * len(tokens)))
+    """p at each of the four positions: of the token together with the one before it.
+
+    A token's own law soon forgets where the text began; with its predecessor it cannot hide.
+    """
+    law, marginal = exact_law(TARGET.table), torch.zeros(VOCAB, dtype=torch.float64)
+    marginal[START] = 1.0
+    before, out = torch.full_like(tokens[:, 0], START), []
+    for now in tokens.T:
+        expected = marginal[:, None] * law * len(tokens)
+        counts = torch.bincount(before * VOCAB + now, minlength=VOCAB**2)
+        out.append(chi_squared_p(counts.double(), expected.reshape(-1)))
+        before, marginal = now, marginal @ law
     return out
 
 

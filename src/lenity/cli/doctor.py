@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from lenity.cli.options import DEMO_MODEL, Device, Dtype, Json
+from lenity.cli.own_prompts import has_chat
 from lenity.cli.terminal import out, print_document, working
-from lenity.errors import LenityError
+from lenity.errors import ConfigError, LenityError
 
 if TYPE_CHECKING:
     from lenity.models.causal import CausalLM
@@ -27,6 +28,20 @@ def doctor(
         str | None,
         typer.Option("--model", "-m", help=f"Also try a model, such as {DEMO_MODEL}"),
     ] = None,
+    curves: Annotated[
+        bool,
+        typer.Option("--curves", help="Also time the model's passes, and say what speed follows"),
+    ] = False,
+    drafter: Annotated[
+        str | None, typer.Option(help="With --curves: also time this drafter, e.g. ngram")
+    ] = None,
+    gamma: Annotated[
+        int | None, typer.Option(min=1, help="With --drafter: draft tokens per round of the trial")
+    ] = None,
+    acceptance: Annotated[
+        str | None,
+        typer.Option(help="With --curves: conditional acceptance by position, e.g. 0.8,0.7,0.6"),
+    ] = None,
     dtype: Dtype = None,
     device: Device = None,
     as_json: Json = False,
@@ -35,10 +50,17 @@ def doctor(
 
     Exits 1 when the model that was named cannot be used.
     """
+    from lenity.cli.curves import examine_curves, read_acceptance
+
+    _check_options(model, curves, {"drafter": drafter, "gamma": gamma, "acceptance": acceptance})
+    given = None if acceptance is None else read_acceptance(acceptance)
     report: dict[str, Any] = {"versions": versions(), "machine": machine()}
+    target = None
     if model is not None:
         with working(f"Trying {model}"):
-            report["model"] = examine(model, dtype=dtype, device=device)
+            report["model"], target = examine(model, dtype=dtype, device=device)
+    if curves and target is not None:
+        report["curves"] = examine_curves(target, drafter, gamma=gamma, acceptance=given)
     report["refused"] = refusals()
     if as_json:
         print_document(report)
@@ -46,6 +68,22 @@ def doctor(
         _print(report)
     if model is not None and not report["model"]["is_usable"]:
         raise typer.Exit(1)
+
+
+def _check_options(model: str | None, curves: bool, asked: dict[str, Any]) -> None:
+    """Refuse options that would do nothing. Raises ConfigError."""
+    if curves and model is None:
+        raise ConfigError(
+            f"Expected --model with --curves, got none. Name a model, such as {DEMO_MODEL}."
+        )
+    idle = [name for name, value in asked.items() if value is not None and not curves]
+    if asked["gamma"] is not None and asked["drafter"] is None:
+        idle.append("gamma")
+    if idle:
+        raise ConfigError(
+            f"Expected --{idle[0]} beside the timing it is for, got it alone. Add --curves"
+            f"{' and --drafter' if idle[0] == 'gamma' else ''}, or leave it out."
+        )
 
 
 def versions() -> dict[str, str | None]:
@@ -99,16 +137,18 @@ def _cpu_features() -> list[str]:
     return [name for name in CPU_FEATURES if found.get(name)]
 
 
-def examine(model: str, *, dtype: str | None, device: str | None) -> dict[str, Any]:
-    """Return the probe's verdict on a model, and which drafters can draft for it."""
+def examine(
+    model: str, *, dtype: str | None, device: str | None
+) -> tuple[dict[str, Any], CausalLM | None]:
+    """Return the probe's verdict on a model and which drafters can draft for it; and the model."""
     from lenity.models.loading import load
 
     try:
         target = load(model, dtype=dtype, device=device)
     except LenityError as error:
-        return {"name": model, "is_usable": False, "why_not": str(error)}
+        return {"name": model, "is_usable": False, "why_not": str(error)}, None
     verdict = target.verdict
-    return {
+    report = {
         "name": target.name,
         "is_usable": True,
         "architecture": verdict.model_type,
@@ -119,7 +159,7 @@ def examine(model: str, *, dtype: str | None, device: str | None) -> dict[str, A
         "context": target.max_positions,
         "vocabulary": target.vocab_size,
         "unknown_ids": target.unknown_ids.numel(),
-        "chat": _has_chat(target),
+        "chat": has_chat(target),
         "probe": {
             "rollback_error": verdict.error,
             "error_without_rollback": verdict.sensitivity,
@@ -128,15 +168,7 @@ def examine(model: str, *, dtype: str | None, device: str | None) -> dict[str, A
         },
         "drafters": {name: _try_drafter(name, target) for name in _drafters()},
     }
-
-
-def _has_chat(target: CausalLM) -> bool:
-    try:
-        return target.tokenizer is not None and bool(
-            target.tokenizer.encode_chat([{"role": "user", "content": "x"}])
-        )
-    except LenityError:
-        return False
+    return report, target
 
 
 def _drafters() -> tuple[str, ...]:
@@ -197,6 +229,8 @@ def refusals() -> list[dict[str, str]]:
 
 
 def _print(report: dict[str, Any]) -> None:
+    from lenity.cli.curves import print_curves
+
     console = out()
     sections = [
         ("versions", {k: v or "not installed" for k, v in report["versions"].items()}),
@@ -212,6 +246,8 @@ def _print(report: dict[str, Any]) -> None:
             table.add_row(Text(f"  {key}", "cyan"), Text(str(value)))
         console.print(table)
         console.print()
+    if "curves" in report:
+        print_curves(console, report["curves"])
 
 
 def _machine_rows(found: dict[str, Any]) -> dict[str, Any]:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from time import perf_counter
 from typing import Any
 
-import torch
-
 from lenity.cli.figures import Totals
 from lenity.engine.decode import Decoder
+from lenity.engine.timing import CONTEXT, REPEATS, time_passes
 from lenity.models.base import LanguageModel
 from lenity.requests import GenerationSettings
 from lenity.types import Generation
-
-COST_REPEATS = 7
-"""Passes timed per width; the widths take turns, so that a busy moment meets them all."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,23 +59,12 @@ def take_turns(
             on_turn()
 
 
-@torch.inference_mode()
 def cost_of_pass(
-    target: LanguageModel, widths: Sequence[int], *, context: int = 128, repeats: int = COST_REPEATS
+    target: LanguageModel, widths: Sequence[int], *, context: int = CONTEXT, repeats: int = REPEATS
 ) -> dict[int, float]:
     """Return the median wall seconds of a target pass over ``width`` tokens, head included.
 
-    Behind ``context`` cached tokens, batch of one, one uncounted pass per width before.
+    Behind ``context`` cached tokens, batch of one, the widths taking turns.
     """
-    ids = torch.arange(context + max(widths), device=target.device)[None] % target.vocab_size
-    cache = target.new_cache(1)
-    target.hidden_states(ids[:, :context], cache)
-    cache.commit([context])
-    times: dict[int, list[float]] = {width: [] for width in widths}
-    for _ in range(repeats + 1):
-        for width in widths:
-            started = perf_counter()
-            hidden = target.hidden_states(ids[:, context : context + width], cache)
-            target.logits(hidden.last)
-            times[width].append(perf_counter() - started)
-    return {width: median(spent[1:]) for width, spent in times.items()}
+    costs = time_passes(target, widths, context=context, repeats=repeats)
+    return {cost.width: cost.seconds for cost in costs}
