@@ -18,9 +18,16 @@ Every message has three parts: what was expected, what came, what to do.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LenityError(Exception):
-    """Base of everything lenity raises on purpose."""
+    """Base of everything lenity raises on purpose.
+
+    ``generations``: where decoding raised it, what was committed to every request before.
+    """
+
+    generations: list[Any] | None = None
 
 
 class ConfigError(LenityError, ValueError):

@@ -28,6 +28,8 @@ THREADS = 2
 """A small model gains nothing from more, and loses beside other work."""
 DRAFTER = "self_speculative"
 """High acceptance without training; how fast it is, is another matter."""
+TRAINED = "eagle3:model=demo:smollm2"
+"""The drafter that lenity ships for its demo model."""
 RULES = {
     "strict": "strict",
     "asd": "asd:budget=8,gate=0.25,block_cap=2",
@@ -73,24 +75,26 @@ def _run(
     with working(f"Loading {model} (the first time, it is converted: about a minute)"):
         exact, wide = (load(model, dtype=dtype) for dtype in ("float32", "bfloat16"))
     main = _arms(exact, drafter, RULES)
+    trained = _arms(wide, TRAINED, RULES) if model == DEMO_MODEL else []
     copying = _arms(wide, "ngram", {"strict": "strict"})
     asked = dict(list(PROMPTS.items())[:num_prompts])
-    turns = len(main) * len(asked) + len(copying) * len(COPYING)
+    turns = (len(main) + len(trained)) * len(asked) + len(copying) * len(COPYING)
     with _progress(turns) as advance:
         _decode(main, asked, max_new_tokens, GAMMA, advance)
+        _decode(trained, asked, max_new_tokens, GAMMA, advance)
         _decode(copying, COPYING, max_new_tokens, COPY_GAMMA, advance)
     with working("Measuring what a target pass costs"):
-        costs = [_cost(exact, GAMMA), _cost(wide, COPY_GAMMA)]
-    sections = [
-        _section(main, drafter, GAMMA, asked, costs[0]),
-        _section(copying, "ngram", COPY_GAMMA, COPYING, costs[1]),
-    ]
+        sections = [_section(main, drafter, GAMMA, asked, _cost(exact, GAMMA))]
+        if trained:
+            sections.append(_section(trained, TRAINED, GAMMA, asked, _cost(wide, GAMMA)))
+        copied = _cost(wide, COPY_GAMMA)
+        sections.append(_section(copying, "ngram", COPY_GAMMA, COPYING, copied))
     report = {
         "model": exact.name,
         "threads": torch.get_num_threads(),
         "max_new_tokens": max_new_tokens,
         "sections": sections,
-        "failures": _failures(main, copying),
+        "failures": _failures(main, [*trained, *copying]),
     }
     return report, main
 
@@ -217,7 +221,7 @@ def _why(arm: Arm, plain: Arm) -> str:
     )
 
 
-def _failures(main: list[Arm], copying: list[Arm]) -> list[str]:
+def _failures(main: list[Arm], others: list[Arm]) -> list[str]:
     found = []
     plain, strict = main[0], main[1]
     pairs = zip(plain.generations, strict.generations, strict=True)
@@ -228,7 +232,7 @@ def _failures(main: list[Arm], copying: list[Arm]) -> list[str]:
     ]
     found += [
         f"{arm.name}, prompt {number}: spent more than its budget ({generation.regret_spent} nats)"
-        for arm in (*main, *copying)
+        for arm in (*main, *others)
         for number, generation in enumerate(arm.generations, start=1)
         if arm.budget is not None and generation.regret_spent > arm.budget
     ]

@@ -38,23 +38,33 @@ def _conversation(text: str, system: str | None) -> Messages:
 
 
 def _of_file(file: str | None) -> list[str | Messages]:
-    if file is None and sys.stdin.isatty():
+    if file is None and (sys.stdin is None or sys.stdin.isatty()):
         raise ConfigError(
             "Expected a prompt, got none. Write it behind `lenity generate`, name a --file, or "
             "pipe it in."
         )
     if file is None or file == "-":
-        return [_one_line_end_less(sys.stdin.read())]
+        text = _one_line_end_less(_read_stdin())
+        if not text:
+            raise ConfigError("Expected a prompt on standard input, got nothing.")
+        return [text]
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        text = Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"Expected a readable UTF-8 file, got {file}: {error}.") from None
     if Path(file).suffix != ".jsonl":
         return [_one_line_end_less(text)]
-    lines = [(at, line) for at, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    lines = [(at, line) for at, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         raise ConfigError(f'Expected lines such as {{"prompt": "…"}} in {file}, found none.')
     return [_of_line(line, f"{file}, line {at}") for at, line in lines]
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"Expected UTF-8 on standard input, got {error}.") from None
 
 
 def _one_line_end_less(text: str) -> str:

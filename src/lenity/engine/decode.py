@@ -12,7 +12,7 @@ from lenity.engine.batch import Batch
 from lenity.engine.prepare import as_requests, make_sequence
 from lenity.engine.round import run_round
 from lenity.engine.streaming import TextStream
-from lenity.errors import ConfigError
+from lenity.errors import ConfigError, LenityError
 from lenity.models.base import LanguageModel
 from lenity.policies import Policy, policy
 from lenity.requests import GenerationSettings
@@ -57,6 +57,11 @@ class Decoder:
                 f"Expected max_batch_size and max_logits_bytes of at least 1, got "
                 f"{max_batch_size} and {max_logits_bytes}."
             )
+        if isinstance(target, str):
+            raise ConfigError(
+                f"Expected a loaded model as target, got the name {target!r}. Use "
+                f"target=lenity.load({target!r})."
+            )
         self.target = target
         self.drafter = _as_drafter(drafter)
         self.policy = _as_policy(policy)
@@ -70,7 +75,8 @@ class Decoder:
         """Return one Generation for one prompt, a list in order for a list of prompts.
 
         ``changes`` are fields of GenerationSettings. On Ctrl-C every request is returned with
-        what was committed to it and finish_reason ``interrupted``; nothing is half there.
+        what was committed to it and finish_reason ``interrupted``; nothing is half there. A
+        LenityError on the way carries the same list as ``error.generations``.
         """
         requests, is_single = as_requests(prompts)
         sequences = self._sequences(requests, GenerationSettings.of(settings, changes))
@@ -79,6 +85,9 @@ class Decoder:
                 pass
         except KeyboardInterrupt:
             pass  # the requests say so themselves: their last commit did not finish them
+        except LenityError as error:
+            error.generations = [self._generation(sequence) for sequence in sequences]
+            raise
         generations = [self._generation(sequence) for sequence in sequences]
         return generations[0] if is_single else generations
 
@@ -161,6 +170,7 @@ class Decoder:
         receipt = tuple(receipt for commit in commits for receipt in commit.receipts)
         token_ids = tuple(item.token_id for item in receipt)
         assert sum(c.record.emitted for c in commits) == len(token_ids)
+        fallback = self._fallback(row)
         return Generation(
             prompt_ids=tuple(row.token_ids[: row.prompt_length]),
             token_ids=token_ids,
@@ -170,12 +180,20 @@ class Decoder:
             receipt=receipt,
             rounds=tuple(commit.record for commit in commits),
             requested_policy=row.requested_policy,
-            effective_policy=row.policy.spec,
+            effective_policy="strict" if fallback else row.policy.spec,
+            fallback_reason=fallback,
             drafter=self.drafter.spec if self.drafter is not None else "none",
             gamma=row.settings.gamma if self.drafter is not None else 0,
             prefill_seconds=row.prefill_seconds,
             processor_states=row.processor_states if last is None else last.processor_states,
         )
+
+    def _fallback(self, row: Sequence) -> str | None:
+        """Return why a relaxed policy had nothing to relax, or None."""
+        if row.policy.is_strict or (self.drafter is not None and row.settings.gamma):
+            return None
+        cause = "no drafter" if self.drafter is None else "gamma is 0"
+        return f"{cause}: nothing was drafted, so there was nothing to relax"
 
     def _final_text(self, row: Sequence, token_ids: tuple[int, ...]) -> str | None:
         text = self._text(row)

@@ -67,7 +67,7 @@ def make_sequence(
     settings: GenerationSettings,
 ) -> Sequence:
     """Return the row of a request. Raises ConfigError for anything that cannot run."""
-    settings = _own_settings(request) or settings
+    shared, settings = settings, _own_settings(request, settings)
     rule = default_policy if request.policy is None else policy(request.policy)
     name = request.name or str(index)
     if not settings.sampling.is_greedy and not isinstance(rule, TokenPolicy):
@@ -103,7 +103,7 @@ def make_sequence(
         settings=settings,
         policy=rule,
         requested_policy=rule.spec,
-        seed=settings.seed + (0 if request.settings else index),
+        seed=settings.seed + (index if settings is shared else 0),
         ending_ids=frozenset(ending),
         guarded_ids=frozenset(ending) | target.eos_token_ids | special,
         max_length=longest if limit is None else min(longest, limit),
@@ -111,10 +111,12 @@ def make_sequence(
     )
 
 
-def _own_settings(request: Request) -> GenerationSettings | None:
-    """Return a request's own settings; a mapping of fields will do."""
+def _own_settings(request: Request, shared: GenerationSettings) -> GenerationSettings:
+    """Return a request's settings: its own in place of the shared ones, or changes to them."""
     own = request.settings
-    return GenerationSettings.of(None, own) if isinstance(own, Mapping) else own
+    if own is None:
+        return shared
+    return GenerationSettings.of(shared, own) if isinstance(own, Mapping) else own
 
 
 def encode(prompt: Prompt, target: LanguageModel, name: str) -> list[int]:

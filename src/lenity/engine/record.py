@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -80,16 +81,10 @@ def _read(draft: Draft, scores: Scores, verdict: Verdict) -> list[_Read]:
 
 
 def _unpack(values: list[float], gamma: int, *, has_rank: bool) -> _Read:
-    at = 5
-
-    def take(count: int) -> list[float]:
-        nonlocal at
-        at += count
-        return values[at - count : at]
-
-    token_ids, relaxed, units, logprobs = (take(gamma) for _ in range(4))
-    ranks = take(gamma if has_rank else 0)
-    top_ids, top_logits = take(gamma + 1), take(gamma + 1)
+    ahead = iter(values[5:])
+    token_ids, relaxed, units, logprobs = (list(islice(ahead, gamma)) for _ in range(4))
+    ranks = list(islice(ahead, gamma if has_rank else 0))
+    top_ids, top_logits = list(islice(ahead, gamma + 1)), list(ahead)
     accepted = int(values[0])
     return _Read(
         accepted_length=accepted,

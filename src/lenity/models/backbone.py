@@ -29,8 +29,19 @@ def text_config(config: Any) -> Any:
 
 
 def positions_limit(config: Any) -> int | None:
-    """Return how many positions a model was made for; None where it does not say."""
-    limit = getattr(text_config(config), "max_position_embeddings", None)
+    """Return how many positions a model was made for; None where it does not say.
+
+    A longrope model counts as made for its original length: transformers rotates a whole forward
+    by the longest position in it, so past that length cached keys would be of another rotation,
+    and one long row would change the others.
+    """
+    text = text_config(config)
+    limit = getattr(text, "max_position_embeddings", None) or getattr(text, "max_seq_len", None)
+    rope = getattr(text, "rope_parameters", None) or {}
+    for part in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        original = part.get("original_max_position_embeddings")
+        if part.get("rope_type") == "longrope" and original:
+            limit = min(limit or original, original)
     return int(limit) if limit else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -23,10 +24,13 @@ class Taps:
         """Expect one output for every layer index in ``taps``."""
         self.taps = taps
         self._outputs: dict[int, Tensor] = {}
+        self._owner = threading.get_ident()
 
     def record(self, tap: int, output: Any) -> None:
         """Keep a layer's output; of a tuple, its first element."""
-        self._outputs[tap] = output[0] if isinstance(output, tuple) else output
+        # hooks stand on shared modules: another thread's forward fires them too
+        if threading.get_ident() == self._owner:
+            self._outputs[tap] = output[0] if isinstance(output, tuple) else output
 
     def features(self) -> Float[Tensor, "B T F"] | None:
         """Return the outputs side by side along the last axis; None without taps."""

@@ -57,6 +57,7 @@ class HFTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a raw prompt, with the special tokens the tokenizer adds itself."""
+        _check_unicode(text)
         return list(self.tokenizer(text, verbose=False)["input_ids"])
 
     def encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
@@ -69,6 +70,8 @@ class HFTokenizer:
                 "Expected a tokenizer with a chat template, got one without. Use the plain-text "
                 "prompt form, or a target that was trained to chat."
             )
+        for message in messages:
+            _check_unicode(str(message.get("content", "")))
         encoded = self.tokenizer.apply_chat_template(
             list(messages), add_generation_prompt=True, tokenize=True, return_dict=True
         )
@@ -143,3 +146,14 @@ def _compare_tokens(ours: Fingerprint, theirs: Fingerprint, target: str, drafter
                 f"{mine!r} in {target} and {other!r} in {drafter}. Use a drafter made for this "
                 f"target."
             )
+
+
+def _check_unicode(text: str) -> None:
+    """Refuse lone surrogates: what undecodable bytes become on a command line."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"Expected text in Unicode, got a character that is none at position {error.start}. "
+            f"Decode the input as UTF-8 first."
+        ) from None

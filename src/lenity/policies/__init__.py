@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lenity.policies.base import Policy
 from lenity.registry import Registry, build_knobs, split_spec
 
@@ -17,15 +19,16 @@ POLICIES = Registry(
 )
 
 
-def policy(spec: str | Policy) -> Policy:
+def policy(spec: str | Policy, **knobs: Any) -> Policy:
     """Return the policy a spec names, e.g. ``policy("asd:budget=8,gate=0.25,block_cap=2")``.
 
-    Raises RegistryError for an unknown name and ConfigError for an unknown or unusable knob.
+    Knobs may also be given by keyword. Raises RegistryError for an unknown name and ConfigError
+    for an unknown or unusable knob.
     """
     if isinstance(spec, Policy):
         return spec
-    name, knobs = split_spec(spec)
-    built: Policy = build_knobs(POLICIES.load(name), knobs, f"policy {name!r}")
+    name, written = split_spec(spec)
+    built: Policy = build_knobs(POLICIES.load(name), {**written, **knobs}, f"policy {name!r}")
     return built
 
 

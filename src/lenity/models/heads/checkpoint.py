@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -124,6 +125,10 @@ class Checkpoint:
         return self.entries[key]
 
 
+PACKAGED = {"demo:smollm2": "smollm2-eagle3"}
+"""Drafters that lenity ships, by the name of the target they were trained for."""
+
+
 def open_checkpoint(name: str | Path, *, revision: str | None = None) -> Checkpoint:
     """Open a folder, or a hub id, with ``config.json`` and weights.
 
@@ -193,6 +198,8 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _find_folder(name: str, revision: str | None) -> Path:
+    if name in PACKAGED:
+        return Path(str(resources.files("lenity.demo"))) / PACKAGED[name]
     path = Path(name).expanduser()
     if path.is_dir():
         return path
