@@ -18,8 +18,6 @@ Every message has three parts: what was expected, what came, what to do.
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class LenityError(Exception):
     """Base of everything lenity raises on purpose.
@@ -27,7 +25,7 @@ class LenityError(Exception):
     ``generations``: where decoding raised it, what was committed to every request before.
     """
 
-    generations: list[Any] | None = None
+    generations: list[object] | None = None
 
 
 class ConfigError(LenityError, ValueError):

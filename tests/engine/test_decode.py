@@ -470,3 +470,30 @@ def test_no_policy_is_not_a_policy():
     # a checker of annotations may be faster
     with pytest.raises((ConfigError, TypeCheckError), match=r"[Ee]xpected .*olicy"):
         Decoder(target=cycle_model(), policy=None)
+
+
+def test_an_error_carries_what_was_committed_to_every_request():
+    model = cycle_model(8)
+    model.table[6] = float("nan")
+    with pytest.raises(NonFiniteError) as caught:
+        Decoder(target=model).generate([[1], [4]], max_new_tokens=6)
+    first, second = caught.value.generations
+    assert first.token_ids[:2] == (2, 3)
+    assert second.token_ids == (5, 6)
+    assert {first.finish_reason, second.finish_reason} == {FinishReason.INTERRUPTED}
+
+
+def test_a_relaxed_policy_without_a_draft_says_so():
+    bare = Decoder(target=cycle_model(), policy="asd").generate([1], max_new_tokens=2)
+    assert (bare.requested_policy, bare.effective_policy) == ("asd", "strict")
+    assert "no drafter" in bare.fallback_reason
+    drafted = Decoder(
+        target=cycle_model(), policy="asd", drafter=ScriptedDrafter(script=oracle(cycle_model()))
+    )
+    assert "gamma is 0" in drafted.generate([1], gamma=0, max_new_tokens=2).fallback_reason
+    assert drafted.generate([1], max_new_tokens=2).fallback_reason is None
+
+
+def test_a_name_is_no_target():
+    with pytest.raises((ConfigError, TypeCheckError), match="target"):
+        Decoder(target="demo:smollm2")

@@ -1,8 +1,16 @@
 import pytest
 import torch
+from transformers import LlamaConfig
 
 from lenity.errors import UnsupportedModelError
-from lenity.models.backbone import Backbone, Head, find_decoder, keep_layers, layer_kinds
+from lenity.models.backbone import (
+    Backbone,
+    Head,
+    find_decoder,
+    keep_layers,
+    layer_kinds,
+    positions_limit,
+)
 from lenity.models.masks import MaskForm
 from tests.models.families import ATTENTION, build, build_fresh
 
@@ -54,3 +62,18 @@ def test_a_model_without_a_list_of_layers_is_refused():
     module.model.layers.append(module.model.layers[0])
     with pytest.raises(UnsupportedModelError, match="a list of 4 layers"):
         find_decoder(module)
+
+
+def test_a_longrope_model_ends_where_its_rotation_would_change():
+    config = LlamaConfig(
+        max_position_embeddings=256,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 1e4,
+            "original_max_position_embeddings": 32,
+            "short_factor": [1.0] * 64,
+            "long_factor": [2.0] * 64,
+        },
+    )
+    assert positions_limit(config) == 32
+    assert positions_limit(LlamaConfig(max_position_embeddings=256)) == 256

@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -66,3 +68,13 @@ def test_the_embedding_tap_is_what_enters_the_first_layer():
 def test_a_tap_must_be_a_layer(tap: int):
     with pytest.raises(ConfigError, match="between -1 and 3"), tapped(_layers(), (tap,)):
         pass
+
+
+def test_another_threads_forward_is_not_recorded():
+    layers, x = _layers(), torch.ones(1, 2, 3)
+    with tapped(layers, (0,)) as found:
+        _run(layers, x)
+        other = threading.Thread(target=_run, args=(layers, 7 * x))
+        other.start()
+        other.join()
+    assert torch.equal(found.features(), x)

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from lenity.errors import ConfigError
 from lenity.policies import Policy, policy
 from lenity.policies.asd import Asd
 from lenity.policies.base import BlockPolicy, MatchPolicy, RelaxedPolicy, TokenPolicy
@@ -53,3 +54,9 @@ def test_knobs_are_keyword_only_and_typed():
         Asd(budget="much")
     with pytest.raises(TypeError):
         Asd(1.0)
+
+
+def test_knobs_may_be_given_by_keyword():
+    assert policy("asd", budget=0) == policy("asd:budget=0")
+    with pytest.raises(ConfigError, match="budget"):
+        policy("asd", budgt=0)
