@@ -1,0 +1,1 @@
+"""Tune, freeze, audit: runs on disk, their counters and intervals, and the report."""
