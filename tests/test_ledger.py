@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lenity.ledger import UNLIMITED_UNITS, Ledger, budget_units, to_nats, to_units
+from lenity.ledger import UNLIMITED_UNITS, Ledger, budget_units, nats_to_units, to_nats, to_units
 from lenity.types import UNITS_PER_NAT
 
 UNIT = 1 / UNITS_PER_NAT
@@ -33,8 +33,13 @@ INF = float("inf")
 )
 def test_regret_becomes_the_nearest_unit(nats, units):
     got = to_units(torch.tensor([nats], dtype=torch.float64))
-    assert got.tolist() == [units]
+    assert got.tolist() == [units] == [nats_to_units(nats)]
     assert got.dtype == torch.int64
+
+
+@given(st.floats(0, 2.0**40, width=32))
+def test_the_host_and_the_device_round_alike(nats):
+    assert to_units(torch.tensor([nats])).item() == nats_to_units(nats)
 
 
 @given(st.floats(0, 1000, width=32))

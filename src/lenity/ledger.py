@@ -28,6 +28,11 @@ def to_units(regret: Float[Tensor, "*N"]) -> Int[Tensor, "*N"]:
     return scaled.clamp(0, _REGRET_CEILING_UNITS).round().to(torch.int64)
 
 
+def nats_to_units(regret: float) -> int:
+    """Return one regret on the host as ledger units: to_units, element for element."""
+    return round(min(max(regret * UNITS_PER_NAT, 0.0), _REGRET_CEILING_UNITS))
+
+
 def budget_units(budget: float) -> int:
     """Return a budget in nats (inf allowed) as ledger units; 2^42 nats are as good as inf."""
     units = budget * UNITS_PER_NAT

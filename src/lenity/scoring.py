@@ -1,7 +1,8 @@
 """From the target's logits to the reductions that policies read, in bounded memory.
 
-Each reduction is computed once, in float32, over chunks of rows: the peak is one chunk of
-``rows x V`` float32 values, whatever the batch and the draft length.
+Each reduction is computed once, over chunks of rows: the peak is one chunk of ``rows x V`` values,
+whatever the batch and the draft length. Comparing and reading values is exact in any dtype, so the
+logits stay in the model's; what is summed (the normaliser) is summed in float32.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -31,10 +33,10 @@ def reduce_logits(
 
     ``logits_of(start, stop)`` returns rows ``start..stop`` of the flattened (B, R) block with
     logits processors applied and unknown ids masked. ``needs`` names optional fields of Scores;
-    ``keep_logits`` keeps all of them (B, R, V), for sampling.
+    ``keep_logits`` keeps all of them (B, R, V), in their own dtype.
     """
     batch, rows = draft.token_ids.shape[0], draft.gamma + 1
-    token_ids = torch.nn.functional.pad(draft.token_ids, (0, 1)).reshape(-1)
+    token_ids = F.pad(draft.token_ids, (0, 1)).reshape(-1)
     total = batch * rows
     step = max(1, chunk_rows or total)
     parts = [
@@ -43,15 +45,19 @@ def reduce_logits(
         )
         for start in range(0, total, step)
     ]
-    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    joined = parts[0] if len(parts) == 1 else _join(parts)
     fields = {name: value.reshape(batch, rows, *value.shape[1:]) for name, value in joined.items()}
     draft_logit, top_logit = fields.pop("draft_logit")[:, :-1], fields["top_logit"]
     if "draft_rank" in fields:
         fields["draft_rank"] = fields["draft_rank"][:, :-1]
     # -inf - -inf is NaN; a masked draft token costs infinitely much, whatever else is masked
-    regret = (top_logit[:, :-1] - draft_logit).clamp_min(0)
-    regret = regret.masked_fill(draft_logit == -float("inf"), float("inf"))
+    inf = float("inf")
+    regret = (top_logit[:, :-1] - draft_logit).nan_to_num_(nan=inf, posinf=inf)
     return Scores(draft_logit=draft_logit, regret=regret, **fields)
+
+
+def _join(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def _reduce_chunk(
@@ -60,20 +66,18 @@ def _reduce_chunk(
     needs: frozenset[str],
     keep_logits: bool,
 ) -> dict[str, Tensor]:
-    logits = logits.to(torch.float32)
     ids = token_ids[: logits.shape[0], None]
-    top_id = first_argmax(logits)
-    top_logit = logits.gather(-1, top_id)
-    draft_logit = logits.gather(-1, ids)
+    # the first of equals, as argmax has it; on a CPU max is several times as fast
+    top_logit, top_id = logits.max(-1)
     out = {
-        "top_id": top_id.squeeze(-1),
-        "top_logit": top_logit.squeeze(-1),
-        "draft_logit": draft_logit.squeeze(-1),
-        # log_softmax has a fused kernel, twice as fast on a CPU as logsumexp
-        "log_normalizer": (top_logit - logits.log_softmax(-1).gather(-1, top_id)).squeeze(-1),
+        "top_id": top_id,
+        "top_logit": top_logit.to(torch.float32),
+        "draft_logit": logits.gather(-1, ids).squeeze(-1).to(torch.float32),
     }
+    if "log_normalizer" in needs:
+        out["log_normalizer"] = log_normalizer(logits, top_id, out["top_logit"])
     if "second_logit" in needs:
-        out["second_logit"] = logits.topk(2, dim=-1).values[:, 1]
+        out["second_logit"] = logits.topk(2, dim=-1).values[:, 1].to(torch.float32)
     if "draft_rank" in needs:
         out["draft_rank"] = rank_of(logits, ids.squeeze(-1))
     if keep_logits:
@@ -81,23 +85,13 @@ def _reduce_chunk(
     return out
 
 
-ARGMAX_BLOCK = 256
-"""Columns per block: the maximum of a block is a vectorised reduction, argmax is not."""
-
-
-def first_argmax(logits: Float[Tensor, "N V"]) -> Int[Tensor, "N 1"]:
-    """Return the first index of each row's largest value, by block and then within it.
-
-    Six times as fast as argmax over the whole row on a CPU; the same index, ties and NaN included.
-    """
-    rest = -logits.shape[-1] % ARGMAX_BLOCK
-    if rest:
-        logits = torch.nn.functional.pad(logits, (0, rest), value=-float("inf"))
-    blocks = logits.reshape(logits.shape[0], -1, ARGMAX_BLOCK)
-    block = blocks.amax(-1).argmax(-1, keepdim=True)
-    within: Tensor = blocks.take_along_dim(block[..., None], dim=1).argmax(-1)
-    first: Tensor = block * ARGMAX_BLOCK + within
-    return first
+def log_normalizer(
+    logits: Float[Tensor, "N V"], top_id: Int[Tensor, " N"], top_logit: Float[Tensor, " N"]
+) -> Float[Tensor, " N"]:
+    """Return each row's log-sum-exp in float32, given its largest logit."""
+    # log_softmax has a fused kernel, twice as fast on a CPU as logsumexp
+    top_logprob = logits.log_softmax(-1, dtype=torch.float32).gather(-1, top_id[:, None])
+    return top_logit - top_logprob.squeeze(-1)
 
 
 def rank_of(logits: Float[Tensor, "N V"], token_ids: Int[Tensor, " N"]) -> Int[Tensor, " N"]:

@@ -56,10 +56,11 @@ class Scores:
 
     ``top_id`` is the first index of the largest logit; ``regret`` is the top logit minus the draft
     token's, in nats, at least 0, inf where the draft token is masked.
-    ``logits`` (after logits processors) are kept only when somebody needs them; a tensor-parallel
-    engine may hand in the reductions alone. ``second_logit`` and ``draft_rank`` (0 = argmax, ties
-    by lower id first) are there when a policy's ``needs`` names them; ``log_normalizer`` is
-    log-sum-exp of the row.
+    ``logits`` (after logits processors, in the model's dtype) are kept where memory allows or
+    somebody needs them; a tensor-parallel engine may hand in the reductions alone.
+    ``second_logit``, ``draft_rank`` (0 = argmax, ties by lower id first) and ``log_normalizer``
+    (log-sum-exp of the row) are there when they were asked for, by a policy's ``needs`` or by
+    whoever scores.
     """
 
     top_id: Int[Tensor, "B R"]

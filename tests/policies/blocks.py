@@ -12,7 +12,7 @@ from lenity.scoring import reduce_logits
 from lenity.types import Draft, Scores
 
 INF = float("inf")
-EVERY_NEED = frozenset({"draft_rank", "second_logit"})
+EVERY_NEED = frozenset({"draft_rank", "second_logit", "log_normalizer"})
 STEP = 0.125
 """Drawn logits are multiples of this, so that ties are common and every sum is exact."""
 

@@ -222,14 +222,15 @@ def test_never_overspends(block, knobs, spent):
 def test_everything_infinite_accepts_every_unmasked_token(block):
     verdict = block.verify(Asd(budget=INF, gate=INF, block_cap=None))
     is_open = torch.isfinite(block.scores.draft_logit)
-    is_open &= torch.arange(block.draft.gamma) < block.draft.lengths[:, None]
-    assert verdict.accepted_length.tolist() == longest_prefix(is_open).tolist()
+    wanted = longest_prefix(is_open, block.draft.lengths)
+    assert verdict.accepted_length.tolist() == wanted.tolist()
 
 
-def test_longest_prefix_stops_at_the_first_failure():
-    passes = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=torch.bool)
-    assert longest_prefix(passes).tolist() == [2, 0, 4]
-    assert longest_prefix(passes[:, :0]).tolist() == [0, 0, 0]
+def test_longest_prefix_stops_at_the_first_failure_and_at_the_length():
+    passes = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]).bool()
+    lengths = torch.tensor([4, 4, 4, 3])
+    assert longest_prefix(passes, lengths).tolist() == [2, 0, 4, 3]
+    assert longest_prefix(passes[:, :0], 0 * lengths).tolist() == [0, 0, 0, 0]
 
 
 def test_a_row_is_its_own_whatever_the_padding_costs():

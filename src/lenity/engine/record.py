@@ -1,4 +1,4 @@
-"""From a verdict to commits: stop handling, receipts, counters. One read from the device."""
+"""From a verdict to commits: stop handling, receipts, counters."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from itertools import islice
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from lenity.engine.batch import Batch
 from lenity.engine.score import Scored, logprobs_of, top_logprobs
 from lenity.engine.stopping import Cut, cut
-from lenity.ledger import to_nats, to_units
-from lenity.scoring import check_finite, rank_of
+from lenity.ledger import nats_to_units, to_nats
+from lenity.scoring import check_finite, log_normalizer, rank_of
 from lenity.sequences import Commit
 from lenity.types import Draft, RoundRecord, Scores, TokenKind, TokenReceipt, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One row of a round on the host. Ids and units fit a float64 exactly (below 2^53)."""
+    """One row of a round on the host; ``regret`` in nats, everything up to the next token."""
 
     accepted_length: int
     length: int
     is_bonus: bool
     token_ids: list[int]
     is_relaxed: list[bool]
-    regret_units: list[int]
+    regret: list[float]
     ranks: list[int] | None
     logprobs: list[float]
     top_ids: list[int]
@@ -40,7 +41,8 @@ def commit_rows(batch: Batch, draft: Draft, scored: Scored, verdict: Verdict) ->
     Nothing is changed before every row was found finite. Raises NonFiniteError. Rows behind a
     rejected draft token decide nothing and may be anything: a grammar may mask all of them.
     """
-    reads = _read(draft, scored.scores, verdict)
+    is_greedy = all(row.sampling.is_greedy for row in batch.rows)
+    reads = _read(draft, scored.scores, verdict, is_greedy=is_greedy)
     check_finite(
         [read.top_logits for read in reads],
         [read.accepted_length for read in reads],
@@ -49,52 +51,65 @@ def commit_rows(batch: Batch, draft: Draft, scored: Scored, verdict: Verdict) ->
     return [_commit_row(batch, index, read, scored) for index, read in enumerate(reads)]
 
 
-def _read(draft: Draft, scores: Scores, verdict: Verdict) -> list[_Read]:
-    """Move everything the host needs in one transfer."""
-    gamma = draft.gamma
-    assert scores.log_normalizer is not None
-    next_logit = scores.top_logit.gather(1, verdict.accepted_length[:, None])
-    if scores.logits is not None:
-        rows = torch.arange(len(next_logit), device=next_logit.device)
+def _read(draft: Draft, scores: Scores, verdict: Verdict, *, is_greedy: bool) -> list[_Read]:
+    """Move what the host needs: accepted lengths, then everything else at once."""
+    accepted = verdict.accepted_length.tolist()
+    at = verdict.accepted_length[:, None]
+    normalizer = _normalizer(scores, max(accepted) + 1)
+    next_logit = scores.top_logit.gather(1, at)
+    if not is_greedy:
+        assert scores.logits is not None, "sampling keeps the logits"
         # a law of NaN draws an id outside the vocabulary; its row is refused before it is used
         chosen = verdict.next_token_id.clamp_max(scores.logits.shape[-1] - 1)
+        rows = torch.arange(len(at), device=at.device)
         next_logit = scores.logits[rows, verdict.accepted_length, chosen][:, None]
-    normalizer = scores.log_normalizer
-    next_logprob = next_logit - normalizer.gather(1, verdict.accepted_length[:, None])
-    columns: list[Tensor] = [
-        verdict.accepted_length[:, None],
+    width = min(normalizer.shape[1], draft.gamma)
+    columns = [
+        (next_logit - normalizer.gather(1, at)).to(torch.float64),  # cat promotes the others
         draft.lengths[:, None],
         verdict.is_bonus[:, None],
         verdict.next_token_id[:, None],
-        next_logprob,
-        draft.token_ids,
-        verdict.is_relaxed,
-        to_units(scores.regret),
-        scores.draft_logit - normalizer[:, :-1],
-        scores.draft_rank if scores.draft_rank is not None else scores.regret[:, :0],
-        scores.top_id,
-        scores.top_logit,
+        draft.token_ids[:, :width],
+        verdict.is_relaxed[:, :width],
+        scores.regret[:, :width],
+        scores.draft_logit[:, :width] - normalizer[:, :width],
+        scores.top_id[:, : width + 1],
+        scores.top_logit[:, : width + 1],
     ]
-    has_rank = scores.draft_rank is not None
-    packed = torch.cat([column.to(torch.float64) for column in columns], dim=1).tolist()
-    return [_unpack(values, gamma, has_rank=has_rank) for values in packed]
+    if scores.draft_rank is not None:
+        columns.append(scores.draft_rank[:, :width])
+    packed = torch.cat(columns, dim=1).tolist()
+    return [_unpack(*pair, width) for pair in zip(accepted, packed, strict=True)]
 
 
-def _unpack(values: list[float], gamma: int, *, has_rank: bool) -> _Read:
-    ahead = iter(values[5:])
-    token_ids, relaxed, units, logprobs = (list(islice(ahead, gamma)) for _ in range(4))
-    ranks = list(islice(ahead, gamma if has_rank else 0))
-    top_ids, top_logits = list(islice(ahead, gamma + 1)), list(ahead)
-    accepted = int(values[0])
+def _normalizer(scores: Scores, num_rows: int) -> Float[Tensor, "B A"]:
+    """Return the log-normaliser of each block's first rows: those that may emit a token.
+
+    It costs an exponential per logit, the dearest reduction of all.
+    """
+    if scores.log_normalizer is not None:
+        return scores.log_normalizer[:, :num_rows]
+    assert scores.logits is not None, "without a normaliser the logits are kept"
+    ids, top = scores.top_id[:, :num_rows], scores.top_logit[:, :num_rows]
+    logits = scores.logits[:, :num_rows].flatten(0, 1)
+    return log_normalizer(logits, ids.flatten(), top.flatten()).view_as(ids)
+
+
+def _unpack(accepted: int, values: list[float], width: int) -> _Read:
+    """Return one row of a round; ids fit a float64 exactly (below 2^53)."""
+    ahead = iter(values[4:])
+    token_ids, relaxed, regret, logprobs = (list(islice(ahead, width)) for _ in range(4))
+    top_ids, top_logits = list(islice(ahead, width + 1)), list(islice(ahead, width + 1))
+    ranks = list(ahead)
     return _Read(
         accepted_length=accepted,
         length=int(values[1]),
         is_bonus=bool(values[2]),
         token_ids=[*map(int, token_ids[:accepted]), int(values[3])],
         is_relaxed=[*map(bool, relaxed[:accepted]), False],
-        regret_units=[*map(int, units[:accepted]), 0],
-        ranks=[*map(int, ranks[:accepted])] if has_rank else None,
-        logprobs=[*logprobs[:accepted], values[4]],
+        regret=[*regret[:accepted], 0.0],
+        ranks=[*map(int, ranks[:accepted])] if ranks else None,
+        logprobs=[*logprobs[:accepted], values[0]],
         top_ids=[int(i) for i in top_ids[: accepted + 1]],
         top_logits=top_logits,
     )
@@ -135,7 +150,7 @@ def _price(read: _Read, index: int, position: int, scores: Scores) -> dict[str, 
         token_id = torch.tensor([read.token_ids[position]], device=scores.logits.device)
         rank = int(rank_of(scores.logits[index, position][None], token_id))
     return {
-        "regret": to_nats(read.regret_units[position]),
+        "regret": to_nats(nats_to_units(read.regret[position])),
         "rank": rank,
         "choice_id": read.top_ids[position],
     }
@@ -170,8 +185,8 @@ def _record(batch: Batch, read: _Read, end: Cut) -> RoundRecord:
         emitted=end.num_emitted,
         relaxed=sum(read.is_relaxed[:accepted]),
         regret_units=sum(
-            units
-            for units, relaxed in zip(read.regret_units[:accepted], read.is_relaxed, strict=False)
+            nats_to_units(regret)
+            for regret, relaxed in zip(read.regret[:accepted], read.is_relaxed, strict=False)
             if relaxed
         ),
         batch_size=len(batch),

@@ -71,15 +71,17 @@ def score(
 def _wants(batch: Batch, *, is_one_chunk: bool) -> tuple[frozenset[str], bool]:
     """Return the optional reductions to make, and whether to keep the logits.
 
-    The receipt of a relaxed token shows its rank. Logits that fit one chunk are in memory anyway:
-    they are kept and the few ranks are read later. Otherwise every row is ranked chunk by chunk.
+    Logits that fit one chunk are in memory anyway: they are kept, and what only emitted tokens need
+    (log-probabilities, the rank of a relaxed one) is read from their rows later. Otherwise it is
+    reduced for every row, chunk by chunk.
     """
     needs = frozenset().union(*(row.policy.needs for row in batch.rows))
-    keep = any(not row.sampling.is_greedy or row.settings.top_logprobs for row in batch.rows)
+    if is_one_chunk:
+        return needs, True
+    needs |= {"log_normalizer"}
     if any(isinstance(row.policy, RelaxedPolicy) for row in batch.rows):
-        if not is_one_chunk:
-            needs |= {"draft_rank"}
-        keep |= is_one_chunk
+        needs |= {"draft_rank"}
+    keep = any(not row.sampling.is_greedy or row.settings.top_logprobs for row in batch.rows)
     return needs, keep
 
 

@@ -59,28 +59,26 @@ class Asd(RelaxedPolicy):
         spent_units: Int[Tensor, " B"],
     ) -> Int[Tensor, " B"]:
         """Return the longest feasible prefix of each request."""
-        column = torch.arange(draft.gamma, device=may_relax.device)
-        is_real = column < draft.lengths[:, None]
         is_match = draft.token_ids == scores.top_id[:, :-1]
         if self.budget == 0 or (self.gate == 0 and self.g0_is_strict):
-            return longest_prefix(is_match & is_real)
-        is_mismatch = ~is_match & is_real
-        cost = to_units(scores.regret) * is_mismatch
+            return longest_prefix(is_match, draft.lengths)
+        # a match has regret 0, so that the sum over all positions is the sum over mismatches
+        cost = to_units(scores.regret)
         total_cost = cost.cumsum(-1)
         left = budget_units(self.budget) - spent_units[:, None]
-        fits = total_cost <= left
+        passes = may_relax & (total_cost <= left)
         if self.require_remaining:
-            fits &= total_cost - cost < left
+            passes &= total_cost - cost < left
         if self.block_cap is not None:
-            fits &= is_mismatch.cumsum(-1) <= self.block_cap
-        passes = may_relax & fits & self._passes_gate(draft, scores, column)
-        return longest_prefix((is_match | passes) & is_real)
+            passes &= (~is_match).cumsum(-1) <= self.block_cap
+        if self.gate != float("inf"):
+            passes &= self._passes_gate(draft, scores)
+        return longest_prefix(is_match | passes, draft.lengths)
 
-    def _passes_gate(
-        self, draft: Draft, scores: Scores, column: Int[Tensor, " G"]
-    ) -> Bool[Tensor, "B G"]:
+    def _passes_gate(self, draft: Draft, scores: Scores) -> Bool[Tensor, "B G"]:
         """Return r_i <= g * value_i in float64, so that a regret of exactly g passes."""
-        remaining = (draft.lengths[:, None] - column).to(torch.float64)
+        column = torch.arange(draft.gamma, device=draft.lengths.device, dtype=torch.float64)
+        remaining = draft.lengths[:, None] - column
         regret = scores.regret.to(torch.float64)
         if self.position_value == "share":
             # the serving patch counts positions from 0: the first has value K/K = 1; the K stands
@@ -89,6 +87,6 @@ class Asd(RelaxedPolicy):
         return regret <= self.gate * remaining
 
 
-def longest_prefix(passes: Bool[Tensor, "*B G"]) -> Int[Tensor, "*B"]:
-    """Return how many leading positions pass: sum_t prod_{i<=t} passes_i."""
-    return passes.to(torch.int64).cumprod(-1).sum(-1)
+def longest_prefix(passes: Bool[Tensor, "B G"], lengths: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """Return how many leading real positions pass: sum_t prod_{i<=t} passes_i, t <= length."""
+    return torch.minimum(passes.cumprod(-1).sum(-1), lengths)

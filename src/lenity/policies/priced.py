@@ -68,20 +68,18 @@ class Priced(RelaxedPolicy):
         spent_units: Int[Tensor, " B"],
     ) -> Int[Tensor, " B"]:
         """Return t* of each request."""
-        column = torch.arange(draft.gamma, device=may_relax.device)
-        is_real = column < draft.lengths[:, None]
         is_match = draft.token_ids == scores.top_id[:, :-1]
         if self.budget == 0:
-            return longest_prefix(is_match & is_real)
-        is_mismatch = ~is_match & is_real
-        cost = (to_units(scores.regret) * is_mismatch).cumsum(-1)
+            return longest_prefix(is_match, draft.lengths)
+        # a match has regret 0, so that the sum over all positions is the sum over mismatches
+        cost = to_units(scores.regret).cumsum(-1)
         passes = may_relax & (cost <= budget_units(self.budget) - spent_units[:, None])
         if self.block_cap is not None:
-            passes &= is_mismatch.cumsum(-1) <= self.block_cap
+            passes &= (~is_match).cumsum(-1) <= self.block_cap
         if self.gate is not None:
-            remaining = (draft.lengths[:, None] - column).to(torch.float64)
-            passes &= scores.regret.to(torch.float64) <= self.gate * remaining
-        longest = longest_prefix((is_match | passes) & is_real)
+            column = torch.arange(draft.gamma, device=cost.device, dtype=torch.float64)
+            passes &= scores.regret <= self.gate * (draft.lengths[:, None] - column)
+        longest = longest_prefix(is_match | passes, draft.lengths)
         return self._best_prefix(cost, longest, spent_units)
 
     def _best_prefix(

@@ -32,25 +32,26 @@ def verify_greedy(
     ids, an ended phase); a draft token that is the target's argmax passes all the same. The next
     token is the target's argmax in the row after the prefix.
     """
-    is_finite = torch.isfinite(scores.draft_logit)
-    may_relax = is_finite if may_relax is None else is_finite & may_relax
-    column = torch.arange(draft.gamma, device=draft.token_ids.device)
+    is_allowed = scores.draft_logit > -float("inf")
+    if may_relax is not None:
+        is_allowed &= may_relax
     is_match = draft.token_ids == scores.top_id[:, :-1]
     if isinstance(policy, BlockPolicy):
-        accepted = policy.accepted_length(draft, scores, may_relax, spent_units)
+        accepted = policy.accepted_length(draft, scores, is_allowed, spent_units)
     elif isinstance(policy, MatchPolicy):
-        passes = is_match | (policy.accepts(draft, scores) & may_relax)
-        accepted = longest_prefix(passes & (column < draft.lengths[:, None]))
+        passes = is_match | (policy.accepts(draft, scores) & is_allowed)
+        accepted = longest_prefix(passes, draft.lengths)
     else:
         raise ConfigError(
             f"Expected a policy for greedy decoding, got {policy}. Set a temperature above 0, or "
             f"choose a greedy rule."
         )
+    column = torch.arange(draft.gamma, device=draft.token_ids.device)
     return Verdict(
         accepted_length=accepted,
         next_token_id=scores.top_id.gather(-1, accepted[:, None]).squeeze(-1),
         is_bonus=accepted == draft.lengths,
-        is_relaxed=(column < accepted[:, None]) & ~is_match,
+        is_relaxed=~is_match & (column < accepted[:, None]),
     )
 
 
@@ -73,11 +74,8 @@ def verify_sampled(
             f"temperature=0, or the policy 'strict', which is exact at any temperature."
         )
     rows = torch.arange(draft.token_ids.shape[0], device=target_probs.device)
-    column = torch.arange(draft.gamma, device=target_probs.device)
     accept_prob = policy.accept_prob(target_probs[:, :-1], draft.probs, draft.token_ids)
-    is_real = column < draft.lengths[:, None]
-    passes = (accept_coins.to(target_probs.device) < accept_prob) & is_real
-    accepted = longest_prefix(passes)
+    accepted = longest_prefix(accept_coins.to(target_probs.device) < accept_prob, draft.lengths)
     is_bonus = accepted == draft.lengths
     law = target_probs[rows, accepted]
     if draft.gamma:
@@ -89,6 +87,6 @@ def verify_sampled(
         accepted_length=accepted,
         next_token_id=draw(law, next_coins),
         is_bonus=is_bonus,
-        is_relaxed=torch.zeros_like(is_real),
+        is_relaxed=torch.zeros_like(accept_prob, dtype=torch.bool),
         accept_prob=accept_prob,
     )
