@@ -3,9 +3,10 @@
 import inspect
 
 import pytest
+import torch
 
 from lenity import errors
-from lenity.errors import LenityError, RegistryError
+from lenity.errors import LenityError, RegistryError, is_out_of_memory
 
 CLASSES = [cls for _, cls in inspect.getmembers(errors, inspect.isclass)]
 
@@ -48,3 +49,24 @@ def test_a_missing_name_reads_as_a_sentence():
     """KeyError would print the repr of its argument, quotes and all."""
     assert str(RegistryError("Unknown policy 'asdd'.")) == "Unknown policy 'asdd'."
     assert str(RegistryError()) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("memory"), False),
+    ],
+)
+def test_running_out_of_memory_is_told_from_other_errors(error, is_memory):
+    assert is_out_of_memory(error) == is_memory
+
+
+def test_a_real_allocation_that_fails_is_told():
+    with pytest.raises(RuntimeError) as caught:
+        torch.zeros(1 << 45)
+    assert is_out_of_memory(caught.value)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from lenity.errors import ConfigError
+from lenity.errors import ConfigError, ShapeError
 from lenity.processors import (
     CountPenalty,
     MinNewTokens,
@@ -112,3 +112,43 @@ def test_what_is_no_processor_is_named():
     with pytest.raises(ConfigError, match="got dict"):
         check_processors([MinNewTokens(count=1, ending_ids=frozenset()), {}])
     check_processors([])
+
+
+class Returning:
+    """Hands back what the test wants it to."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def start(self, prompt_ids):
+        return None
+
+    def advance(self, state, token_id):
+        return None
+
+    def apply(self, logits, state):
+        return self.change(logits)
+
+
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        (lambda logits: None, "NoneType"),
+        (lambda logits: logits.tolist(), "list"),
+        (lambda logits: logits[None], r"float32 logits of shape \(1, 8\) on cpu"),
+        (lambda logits: logits[:-1], r"float32 logits of shape \(7,\) on cpu"),
+        (lambda logits: logits > 0, r"bool logits of shape \(8,\) on cpu"),
+        (lambda logits: logits.to("meta"), r"float32 logits of shape \(8,\) on meta"),
+    ],
+    ids=["none", "list", "batch", "short", "bool", "device"],
+)
+def test_what_is_no_row_of_logits_is_refused_with_the_processors_name(change, got):
+    both = (MinNewTokens(count=1, ending_ids=frozenset({0})), Returning(change))
+    said = rf"processor Returning to return .*shape \(8,\) on cpu, got {got}\. Return"
+    with pytest.raises(ShapeError, match=said):
+        apply_all(both, (0, None), torch.zeros(SIZE))
+
+
+def test_another_floating_point_type_is_fine():
+    logits = torch.zeros(SIZE)
+    assert apply_all((Returning(torch.Tensor.double),), (None,), logits).dtype == torch.float64

@@ -103,3 +103,12 @@ def test_a_commit_that_is_interrupted_changes_nothing(patience):
 
 def test_a_commit_lists_its_tokens():
     assert commit(3, 1, 2).token_ids == (3, 1, 2)
+
+
+def test_only_new_tokens_end_the_phase():
+    row = sequence(strict_after=(6,))  # 6 stands in the prompt
+    assert not row.is_phase_over
+    row.add(commit(5, 7))
+    assert not row.is_phase_over
+    row.add(commit(6))
+    assert row.is_phase_over

@@ -74,3 +74,13 @@ class RunDirError(LenityError):
 
 class MissingExtraError(LenityError, ImportError):
     """An optional dependency that is not installed; the message names the extra."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory ran out: Python's, or torch's on any device.
+
+    torch is not imported for it: its own class is known by name, and on a CPU it raises a
+    RuntimeError that only its text tells from others.
+    """
+    is_by_name = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return is_by_name or "allocate memory" in str(error) or "not enough memory" in str(error)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lenity.errors import ConfigError
+from lenity.errors import ConfigError, ShapeError
 
 
 @runtime_checkable
@@ -129,7 +129,26 @@ def walk(
 def apply_all(
     processors: Sequence[Processor], states: Sequence[Any], logits: Float[Tensor, " V"]
 ) -> Float[Tensor, " V"]:
-    """Return the logits after every processor, in order."""
+    """Return the logits after every processor, in order. Raises ShapeError for other results."""
     for processor, state in zip(processors, states, strict=True):
-        logits = processor.apply(logits, state)
+        changed = processor.apply(logits, state)
+        _check_logits(changed, logits, processor)
+        logits = changed
     return logits
+
+
+def _check_logits(changed: object, logits: Tensor, processor: Processor) -> None:
+    """Refuse what is no row of logits; a processor is anybody's code."""
+    if isinstance(changed, Tensor):
+        fits = changed.shape == logits.shape and changed.device == logits.device
+        if fits and changed.is_floating_point():
+            return
+        dtype = str(changed.dtype).removeprefix("torch.")
+        got = f"{dtype} logits of shape {tuple(changed.shape)} on {changed.device}"
+    else:
+        got = type(changed).__name__
+    raise ShapeError(
+        f"Expected the processor {type(processor).__name__} to return floating-point logits of "
+        f"shape {tuple(logits.shape)} on {logits.device}, got {got}. Return the changed row from "
+        f"apply; it is not changed in place."
+    )

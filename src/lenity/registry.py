@@ -7,13 +7,16 @@ is used on the command line, in files, in plot legends and in test ids.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from lenity.errors import ConfigError, RegistryError
 
@@ -51,7 +54,9 @@ class Registry:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest known names, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=2, cutoff=0.5)
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+    close = close or difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.5)
     return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
 
 
@@ -103,7 +108,7 @@ def build_knobs(model: type[BaseModel], knobs: Mapping[str, object], owner: str)
     try:
         return model(**values)
     except ValidationError as error:
-        raise ConfigError(_explain(error, model, owner)) from None
+        raise ConfigError(explain(error, model, owner)) from None
 
 
 def _is_none(value: object, field: FieldInfo) -> bool:
@@ -111,12 +116,113 @@ def _is_none(value: object, field: FieldInfo) -> bool:
     return value in ("none", "None") and type(None) in get_args(field.annotation)
 
 
-def _explain(error: ValidationError, model: type[BaseModel], owner: str) -> str:
-    lines = []
-    for item in error.errors():
-        name = str(item["loc"][0]) if item["loc"] else "value"
-        described = model.model_fields[name].description if name in model.model_fields else None
-        expected = f" {name}: {described}." if described else ""
-        got = "" if item["type"] == "missing" else f", got {item['input']!r}"
-        lines.append(f"{owner}: {name}: {item['msg']}{got}.{expected}")
-    return "\n".join(lines)
+_EXPECTED = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "extra_forbidden": "no field of this name",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "int_from_float": "an integer",
+    "int_parsing": "an integer",
+    "int_parsing_size": "an integer of fewer digits",
+    "int_type": "an integer",
+    "is_instance_of": "a {class}",
+    "json_invalid": "JSON",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "none_required": "none",
+    "string_pattern_mismatch": "a text like {pattern}",
+    "string_type": "a text",
+    "too_long": "at most {max_length} items",
+    "too_short": "at least {min_length} items",
+    "tuple_type": "a list",
+}
+"""What a knob expected, by pydantic's name of the error; values in braces are in its context."""
+
+LONGEST_INPUT = 120
+"""Characters of a refused value that are shown."""
+
+
+def explain(error: ValidationError, model: type[BaseModel], owner: str) -> str:
+    """Return what was expected of each field of ``model`` and what came, a line per field.
+
+    In our words, so that the same mistake reads the same in a spec, a call and a file.
+    """
+    by_field: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    for item in error.errors(include_url=False):
+        where = item["loc"]
+        # where several types are allowed, pydantic's places name the type that was tried
+        by_field.setdefault(where[:1] if _is_choice(model, where) else where, []).append(item)
+    return "\n".join(_explain_field(at, found, model, owner) for at, found in by_field.items())
+
+
+def explain_value(error: ValidationError) -> str:
+    """Return what was expected of a value that is no model's field, and what came."""
+    return _compare(error.errors(include_url=False))
+
+
+def _is_choice(model: type[BaseModel], where: tuple[int | str, ...]) -> bool:
+    field = model.model_fields.get(str(where[0])) if where else None
+    options = () if field is None else get_args(field.annotation)
+    return get_origin(getattr(field, "annotation", None)) in (Union, UnionType) and (
+        len([option for option in options if option is not type(None)]) > 1
+    )
+
+
+def _explain_field(
+    where: tuple[int | str, ...], found: list[ErrorDetails], model: type[BaseModel], owner: str
+) -> str:
+    field = model.model_fields.get(str(where[0])) if where else None
+    about = " ".join((field.description or "").split()) if field is not None else ""
+    name, first = ".".join(map(str, where)), found[0]
+    if first["type"] == "missing":
+        means = f": {about}" if about else ""
+        return f"{owner} needs the knob {name}{means}.{_example(name, field, model)}"
+    place = f"{owner}: {name}: " if name else f"{owner}: "
+    if first["type"] in ("value_error", "assertion_error"):
+        said = str(first.get("ctx", {}).get("error", first["msg"])).rstrip(".")
+        got = "" if "got " in said else f", got {_shown(first['input'])}"
+        return f"{place}{said}{got}."
+    means = f" {where[0]}: {about}." if about else ""
+    return f"{place}{_compare(found)}{means}"
+
+
+def _compare(found: list[ErrorDetails]) -> str:
+    expected = " or ".join(dict.fromkeys(map(_expected, found)))
+    return f"expected {expected}, got {_shown(found[0]['input'])}.{_near_literal(found[0])}"
+
+
+def _expected(item: ErrorDetails) -> str:
+    wording = _EXPECTED.get(item["type"])
+    if wording is not None:
+        return wording.format(**{k: _spell(v) for k, v in item.get("ctx", {}).items()})
+    said = item["msg"].removeprefix("Input should be ").removeprefix("Input should ")
+    return said.partition(",")[0]
+
+
+def _near_literal(item: ErrorDetails) -> str:
+    """Return the nearest of the values a knob allows."""
+    if item["type"] != "literal_error":
+        return ""
+    allowed = re.findall(r"'([^']*)'", item.get("ctx", {}).get("expected", ""))
+    return did_you_mean(str(item["input"]), allowed)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_INPUT else f"{text[:LONGEST_INPUT]}…"
+
+
+def _example(name: str, field: FieldInfo | None, model: type[BaseModel]) -> str:
+    """Return how a missing knob of a spec is written; nothing for a field of a file."""
+    kind = model.model_fields["type"].default if "type" in model.model_fields else None
+    if not isinstance(kind, str):
+        return ""
+    value = field.examples[0] if field is not None and field.examples else "…"
+    return f" Write for example {kind}:{name}={value}."

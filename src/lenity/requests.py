@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self, SupportsIndex, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -12,8 +12,18 @@ from lenity.processors import check_processors
 from lenity.registry import build_knobs
 from lenity.sampling import Sampling
 
-Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
-"""A raw text, token ids, or chat messages."""
+
+@runtime_checkable
+class IdArray(Protocol):
+    """Token ids in a tensor or an array of one axis."""
+
+    def tolist(self) -> Any:
+        """Return the ids as Python's integers, in a list."""
+        ...
+
+
+Prompt = str | Sequence[SupportsIndex] | IdArray | Sequence[Mapping[str, str]]
+"""A raw text, token ids (integers of any kind, or a tensor or array of them), or chat messages."""
 
 
 class GenerationSettings(BaseModel):
@@ -56,8 +66,8 @@ class GenerationSettings(BaseModel):
     ignore_eos: bool = False
     """Whether the model's end-of-sequence ids are ordinary tokens (fixed work)"""
     strict_after: tuple[int, ...] = ()
-    """Ids after which a relaxed policy turns strict for the rest of the request, e.g. the
-    end-of-thinking id"""
+    """Ids in the new text after which a relaxed policy turns strict for the rest of the request,
+    e.g. the end-of-thinking id; one in the prompt, such as a former turn's, ends nothing"""
     top_logprobs: int = Field(default=0, ge=0, le=100)
     """Most likely tokens reported beside each emitted one"""
     logprobs: Literal["raw", "processed"] = "raw"
@@ -72,7 +82,10 @@ class GenerationSettings(BaseModel):
     @classmethod
     def _no_empty_stop(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if "" in value:
-            raise ValueError("an empty stop string would end every request at once; leave it out")
+            raise ValueError(
+                "expected strings that can end a text, got an empty one, which would end every "
+                "request at once; leave it out"
+            )
         return value
 
     @field_validator("processors")

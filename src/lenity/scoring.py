@@ -21,6 +21,11 @@ DEFAULT_CHUNK_BYTES = 256 << 20
 """Room for one float32 chunk of logits; 256 MiB is 441 rows of a 152k vocabulary."""
 
 
+def rows_per_chunk(chunk_bytes: int, vocab_size: int) -> int:
+    """Return how many rows of float32 logits fit; at least one."""
+    return max(1, chunk_bytes // (4 * vocab_size))
+
+
 def reduce_logits(
     logits_of: Callable[[int, int], Float[Tensor, "N V"]],
     draft: Draft,

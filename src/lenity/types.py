@@ -22,18 +22,49 @@ UNITS_PER_NAT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftRecord:
+    """How each draft token of a masked-diffusion drafter came about; nothing of the target.
+
+    Passes are counted from 0; "at reveal" is the pass that revealed the token. ``reveal_rank`` is
+    how many tokens of the block were revealed before it, ``num_together`` how many in its pass,
+    ``is_late`` whether that was the row's last. ``probability`` is the token's, ``entropy`` (nats),
+    ``margin`` (first minus second probability) and ``top5_mass`` are its position's, at reveal;
+    ``first_probability`` (of the likeliest token) and ``first_entropy`` its position's in pass 0.
+    ``hidden`` is the vector that entered the drafter's LM head for the position, at reveal; where
+    logits are shifted it stands one place to the left. Behind a row's length everything is 0.
+    """
+
+    reveal_step: Int[Tensor, "B G"]
+    reveal_rank: Int[Tensor, "B G"]
+    num_together: Int[Tensor, "B G"]
+    is_late: Bool[Tensor, "B G"]
+    probability: Float[Tensor, "B G"]
+    entropy: Float[Tensor, "B G"]
+    margin: Float[Tensor, "B G"]
+    top5_mass: Float[Tensor, "B G"]
+    first_probability: Float[Tensor, "B G"]
+    first_entropy: Float[Tensor, "B G"]
+    hidden: Float[Tensor, "B G H"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """The tokens proposed in one round.
 
     ``lengths[b]`` (0 allowed) counts the real draft tokens of request b; what lies beyond is
     padding and can never be accepted. ``probs`` is the law the tokens were drawn from, exactly;
-    None means each token was chosen with certainty (a point mass).
+    None means each token was chosen with certainty (a point mass). ``logprobs`` is the drafter's
+    own log-softmax, before temperature and filters; it is there when a policy compares laws at
+    temperature 0, unless the drafter has no law (ngram). ``record`` says how the tokens came about,
+    where a drafter reveals them out of order.
     """
 
     token_ids: Int[Tensor, "B G"]
     lengths: Int[Tensor, " B"]
     probs: Float[Tensor, "B G V"] | None = None
     confidence: Float[Tensor, "B G"] | None = None
+    logprobs: Float[Tensor, "B G V"] | None = None
+    record: DraftRecord | None = None
 
     def __post_init__(self) -> None:
         """Refuse tensors that do not describe one block per request."""
@@ -60,7 +91,8 @@ class Scores:
     somebody needs them; a tensor-parallel engine may hand in the reductions alone.
     ``second_logit``, ``draft_rank`` (0 = argmax, ties by lower id first) and ``log_normalizer``
     (log-sum-exp of the row) are there when they were asked for, by a policy's ``needs`` or by
-    whoever scores.
+    whoever scores. ``divergence`` compares the target's softmax with the drafter's; K runs over
+    lenity.policies.divergence.DIVERGENCES.
     """
 
     top_id: Int[Tensor, "B R"]
@@ -71,6 +103,7 @@ class Scores:
     second_logit: Float[Tensor, "B R"] | None = None
     draft_rank: Int[Tensor, "B G"] | None = None
     log_normalizer: Float[Tensor, "B R"] | None = None
+    divergence: Float[Tensor, "B G K"] | None = None
 
     def __post_init__(self) -> None:
         """Refuse reductions whose row counts disagree."""
@@ -122,9 +155,10 @@ class FinishReason(StrEnum):
 class TokenReceipt:
     """One emitted token: its kind and its price.
 
-    ``regret`` in nats (0 unless relaxed). ``rank`` of the token among the target's logits (0 =
-    argmax); None when it was not asked for. ``logprob`` under the target, in nats.
-    ``choice_id`` is what strict would have emitted where this token is relaxed.
+    ``regret`` in nats (0 unless relaxed or skipped). ``rank`` of the token among the target's
+    logits (0 = argmax); None when it was not asked for. ``logprob`` under the target, in nats.
+    ``choice_id`` is what strict would have emitted where this token has a price. A skipped token is
+    priced when a later target pass replays it; both numbers are NaN if none did.
     """
 
     token_id: int
@@ -156,7 +190,10 @@ class RoundRecord:
     """One request's counters in one round; rates are made from sums, never stored.
 
     ``accepted`` counts draft tokens that were kept and emitted (a prefix), ``emitted`` everything
-    committed after stop handling, ``regret_units`` what the ledger was charged (2^-20 nat).
+    committed after stop handling, ``regret_units`` what the ledger was charged (2^-20 nat), for
+    skipped tokens that this round's pass replayed too. ``skipped`` tokens were emitted without a
+    target pass; ``shadow_accepted`` is then what strict would have accepted, where a shadow
+    verifier looked.
     """
 
     drafted: int
@@ -167,6 +204,7 @@ class RoundRecord:
     regret_units: int
     target_passes: int = 1
     skipped: int = 0
+    shadow_accepted: int | None = None
     batch_size: int = 1
     seconds: StageSeconds = field(default_factory=StageSeconds)
 
@@ -199,6 +237,7 @@ class Generation:
     prefill_seconds: float = 0.0
     fallback_reason: str | None = None
     processor_states: tuple[object, ...] = ()
+    skip: str = "none"
 
     @property
     def num_target_passes(self) -> int:
@@ -209,6 +248,11 @@ class Generation:
     def num_relaxed(self) -> int:
         """Emitted tokens that strict would have rejected."""
         return sum(r.relaxed for r in self.rounds)
+
+    @property
+    def num_skipped(self) -> int:
+        """Emitted tokens that were committed without a target pass."""
+        return sum(r.skipped for r in self.rounds)
 
     @property
     def regret_spent(self) -> float:

@@ -4,9 +4,10 @@ import shutil
 import pytest
 from safetensors.torch import load_file, save_file
 
-from lenity.cli.draft_check import _other_readings, stated_target
+from lenity.cli.draft_check import _other_readings, known_target, stated_target
 from lenity.models.heads.checkpoint import open_checkpoint
 from lenity.models.heads.formats import detect_format
+from lenity.models.heads.made_for import FILE, MadeFor
 from lenity.models.loading import load
 from tests.models.heads.golden import FOLDER
 
@@ -178,3 +179,45 @@ def test_what_a_checkpoint_says_of_its_target():
     verifier = {"verifier": {"name_or_path": "org/model"}}
     assert stated_target({"speculators_config": verifier}) == "org/model"
     assert stated_target({"speculators_config": None}) is None
+
+
+def test_what_is_known_of_the_target_is_said(run, run_json, tmp_path):
+    target, drafter = places("eagle3-safeai-a")
+    found = run_json("draft-check", target, drafter, *SHORT)
+    assert found["drafter"]["trained_for"] is None
+    assert found["drafter"]["is_for_this_target"] is None
+    assert any("which target and chat template" in line for line in found["says"])
+    shutil.copytree(drafter, tmp_path / "marked")
+    made_for = MadeFor.of(load(target))  # it has no tokenizer, so sizes are all that is known
+    (tmp_path / "marked" / FILE).write_text(made_for.model_dump_json())
+    found = run_json("draft-check", target, str(tmp_path / "marked"), *SHORT)
+    assert found["drafter"]["trained_for"] == target
+    assert found["drafter"]["is_for_this_target"] is None
+    assert any("fits in its sizes" in line for line in found["says"])
+    other = made_for.model_copy(update={"hidden_size": 8, "target": "org/other"})
+    (tmp_path / "marked" / FILE).write_text(other.model_dump_json())
+    done = run("draft-check", target, str(tmp_path / "marked"), *SHORT)
+    assert done.exit_code == 2
+    assert "org/other: hidden_size 8" in " ".join(done.stderr.split())
+
+
+def test_tokens_and_template_tell_that_a_drafter_is_for_this_target(tiny, tmp_path):
+    shutil.copytree(places("eagle3-safeai-a")[1], tmp_path / "marked")
+    model = load(tiny)
+    (tmp_path / "marked" / FILE).write_text(MadeFor.of(model).model_dump_json())
+    known = known_target(open_checkpoint(tmp_path / "marked", target=model), model)
+    assert (known.name, known.is_this, known.says) == (tiny, True, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("org/base", "may or may not be"), (None, "Nothing in the checkpoint")],
+)
+def test_a_name_in_the_config_proves_nothing(name, said, tmp_path):
+    shutil.copytree(places("medusa-a")[1], tmp_path / "named")
+    file = tmp_path / "named" / "config.json"
+    config = json.loads(file.read_text()) | {"base_model_name_or_path": name}
+    file.write_text(json.dumps(config))
+    known = known_target(open_checkpoint(tmp_path / "named"), load(places("medusa-a")[0]))
+    assert (known.name, known.is_this) == (name, None)
+    assert said in known.says[0]

@@ -3,8 +3,9 @@ import pytest
 from lenity.drafters import DRAFTERS
 from lenity.models.loading import MODELS
 from lenity.policies import POLICIES
+from lenity.tasks import TASKS
 
-REGISTRIES = {"policies": POLICIES, "drafters": DRAFTERS, "models": MODELS}
+REGISTRIES = {"policies": POLICIES, "drafters": DRAFTERS, "models": MODELS, "tasks": TASKS}
 
 
 @pytest.mark.parametrize("kind", REGISTRIES)
@@ -15,7 +16,7 @@ def test_everything_registered_is_listed(run, run_json, kind):
     assert all(name in said for name in names)
 
 
-@pytest.mark.parametrize("kind", ["policies", "drafters"])
+@pytest.mark.parametrize("kind", ["policies", "drafters", "tasks"])
 def test_knobs_are_those_of_the_class(run_json, kind):
     for row in run_json("list", kind)[kind]:
         fields = REGISTRIES[kind].load(row["name"]).model_fields

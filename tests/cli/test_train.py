@@ -14,6 +14,10 @@ def run(*arguments):
     return CliRunner().invoke(app, ["train", "drafter", *map(str, arguments)])
 
 
+def record(*arguments):
+    return CliRunner().invoke(app, ["train", "replies", *map(str, arguments)])
+
+
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
     model = rig.target()
@@ -57,3 +61,41 @@ def test_help_reads_the_settings_descriptions():
     done = run("--help")
     assert done.exit_code == 0
     assert "Optimiser steps" in done.output.replace("\n", " ")
+    assert "--initial" in done.output
+
+
+def test_replies_are_recorded_and_trained_on(tiny, tmp_path):
+    file, asked = tmp_path / "replies.jsonl", ["--target", tiny, "-n", "6", "--count", "5"]
+    done = record("--out", file, *asked, "--families", "maths,chat", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {line["family"] for line in lines} == {"maths", "chat"}
+    assert found["replies"] == len(lines) == 5
+    assert found["tokens"] == found["written"] == sum(len(line["token_ids"]) for line in lines)
+    again = record("--out", file, *asked, "--families", "maths,chat")
+    assert again.exit_code == 0, again.output
+    assert "(0 of them now)" in " ".join(again.stdout.split())
+    trained = run("--target", tiny, "--replies", file, "--out", tmp_path / "run", *RUN)
+    assert trained.exit_code == 0, trained.output
+
+
+def test_own_prompts_are_answered_until_there_are_enough_tokens(tiny, tmp_path):
+    own, file = tmp_path / "own.txt", tmp_path / "replies.jsonl"
+    own.write_text("One line.\n\nAnother line.\nA third line.\n")
+    done = record("--out", file, "--target", tiny, "-n", "4", "--prompts", own, "--json")
+    assert json.loads(done.stdout)["replies"] == 3
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {line["prompt"] for line in lines} == {"One line.", "Another line.", "A third line."}
+    assert {line["family"] for line in lines} == {"own"}
+    enough = record("--out", file, "--target", tiny, "--num-tokens", "2", "--json")
+    assert json.loads(enough.stdout)["written"] == 0
+
+
+def test_prompts_that_are_not_there_are_refused_before_a_model_is_loaded(tmp_path):
+    unknown = record("--out", tmp_path / "x", "--target", "none/such", "--families", "mathss")
+    assert unknown.exit_code == 2
+    assert "Did you mean 'maths'?" in unknown.output
+    missing = record("--out", tmp_path / "x", "--prompts", tmp_path / "none.txt")
+    assert missing.exit_code == 2
+    assert "none.txt" in missing.output

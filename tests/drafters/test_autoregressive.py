@@ -168,7 +168,10 @@ def test_a_loaded_model_is_spelled_by_its_name():
 
 
 def test_a_model_must_be_named():
-    with pytest.raises(ConfigError, match="model: Field required"):
+    with pytest.raises(
+        ConfigError,
+        match=r"needs the knob model: .* Write for example autoregressive:model=demo:smollm2\.",
+    ):
         drafter("autoregressive")
 
 

@@ -16,6 +16,7 @@ from lenity.sampling import Sampling
 from tests.drafters.heads import tiny_dflash, tiny_dspark, tiny_medusa
 from tests.drafters.rig import GREEDY, Rig, drafted, plainly, tiny_llama
 from tests.models.heads.tiny import eagle3_folder
+from tests.models.masked_tiny import masked_folder
 
 WORDS = 120
 TARGET = tiny_llama(0, words=WORDS, name="tiny:target")  # its head has 8 rows of padding
@@ -32,7 +33,15 @@ def eagle3() -> Drafter:
     return drafter("eagle3", model=str(folder), taps="0+1+2")
 
 
+@cache
+def masked(dialect: str) -> Drafter:
+    folder = masked_folder(Path(mkdtemp()), dialect, vocab_size=TARGET.vocab_size, mask=WORDS + 1)
+    return drafter("masked_diffusion", model=str(folder))
+
+
 CASES: dict[str, Callable[[], Drafter]] = {
+    "masked_diffusion": lambda: masked("dream"),
+    "masked_diffusion-llada": lambda: masked("llada"),
     "eagle3": eagle3,
     "dflash": lambda: drafter("dflash", model=tiny_dflash(TARGET)),
     "dspark": lambda: drafter("dspark", model=tiny_dspark(TARGET)),

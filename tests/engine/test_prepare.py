@@ -177,3 +177,47 @@ def test_a_request_takes_its_settings_as_a_mapping():
     assert len(Decoder(target=cycle_model()).generate(request).token_ids) == 3
     with pytest.raises(ConfigError, match="max_new_tokens"):
         Decoder(target=cycle_model()).generate(Request(prompt=[1], settings={"max_new_token": 3}))
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        [torch.tensor(1), torch.tensor(2)],
+        [np.int64(1), np.int32(2)],
+        (np.int64(1), 2),
+        torch.tensor([1, 2], dtype=torch.int32),
+        range(1, 3),
+    ],
+    ids=["tensors", "numpy", "mixed", "int32", "range"],
+)
+def test_integers_of_any_kind_are_token_ids(prompt):
+    (request,), is_single = as_requests(prompt)
+    assert is_single
+    assert row(request=request).token_ids == [1, 2]
+    assert row(request=Request(prompt=prompt)).token_ids == [1, 2]
+    assert [list(r.prompt) for r in as_requests([prompt, [3]])[0]] == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [[1.0], [np.float32(1)], [torch.tensor(1.0)], [torch.tensor(True)]],
+    ids=["float", "numpy", "tensor", "bool"],
+)
+def test_numbers_that_are_no_ids_are_refused(bad):
+    with pytest.raises(ConfigError, match="got"):
+        Decoder(target=cycle_model()).generate(bad)
+    with pytest.raises(ConfigError, match=r"Request 0: expected integer token ids, got"):
+        Decoder(target=cycle_model()).generate(unchecked(bad))
+
+
+def unchecked(prompt):
+    """Return a request that the tests' checker of annotations would not let through."""
+    request = Request(prompt=[1])
+    object.__setattr__(request, "prompt", prompt)
+    return request
+
+
+@pytest.mark.parametrize("bad", [5, None, {"role": "user"}, b"x", torch.tensor(5)], ids=repr)
+def test_a_request_without_a_prompt_is_refused(bad):
+    with pytest.raises(ConfigError, match="Request 0: expected a text, token ids or chat mess"):
+        Decoder(target=cycle_model()).generate(unchecked(bad))

@@ -206,3 +206,33 @@ def test_a_drafter_that_ignores_its_limits_is_refused():
     decoder = Decoder(target=cycle_model(), drafter=GreedyDrafter(script=lambda ids, limit: []))
     with pytest.raises(ShapeError, match="at most 3 tokens"):
         decoder.generate([1], gamma=3, max_new_tokens=8)
+
+
+@pytest.mark.parametrize("lengths", [[3, 2], [4, 1], [-1, 1]])
+def test_a_draft_longer_than_its_own_rows_limit_is_refused(lengths):
+    class Careless(ScriptedSession):
+        def propose(self, context):
+            assert context.limits == [3, 1]
+            return Draft(
+                token_ids=torch.ones(2, 3, dtype=torch.int64), lengths=torch.tensor(lengths)
+            )
+
+    class CarelessDrafter(ScriptedDrafter):
+        def open(self, target, cache):
+            return Careless(self.script)
+
+    own = GenerationSettings(gamma=1, max_new_tokens=8)
+    asked = [Request(prompt=[1]), Request(prompt=[2], name="short", settings=own)]
+    decoder = Decoder(target=cycle_model(), drafter=CarelessDrafter(script=runner_up))
+    limit, name, got = (1, "short", 2) if lengths[1] > 1 else (3, "0", lengths[0])
+    with pytest.raises(ShapeError, match=rf"0 to {limit} draft .* request {name}, .*got {got}\."):
+        decoder.generate(asked, gamma=3, max_new_tokens=8)
+
+
+def test_a_phase_that_ended_in_the_prompt_ended_nothing():
+    """A chat's history holds the ends of former turns."""
+    for prompt in ([15, 0], [15, 3, 15, 0]):
+        free = generate(decoder(), prompt, gamma=3, max_new_tokens=6)
+        out = generate(decoder(), prompt, gamma=3, max_new_tokens=6, strict_after=(15,))
+        assert out.token_ids == free.token_ids
+        assert out.num_relaxed == 4

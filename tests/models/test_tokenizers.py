@@ -1,3 +1,5 @@
+import hashlib
+
 import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
@@ -6,7 +8,12 @@ from transformers import PreTrainedTokenizerFast
 from lenity.errors import ConfigError, ModelMismatchError
 from lenity.models.base import Tokenizer
 from lenity.models.causal import CausalLM
-from lenity.models.tokenizers import HFTokenizer, compare_vocabularies
+from lenity.models.tokenizers import (
+    HFTokenizer,
+    compare_vocabularies,
+    template_hash,
+    vocabulary_hash,
+)
 from tests.models.families import build, build_fresh
 
 WORDS = ["<pad>", "<eos>", "<turn>", *(f"w{i}" for i in range(61))]
@@ -56,6 +63,23 @@ def test_conversations_end_where_the_assistant_begins():
 def test_without_a_template_there_is_no_chat():
     with pytest.raises(ConfigError, match="chat template"):
         words(WORDS).encode_chat([{"role": "user", "content": "w3"}])
+
+
+def test_a_template_is_told_by_its_text():
+    expected = hashlib.sha256(TEMPLATE.encode()).hexdigest()[:16]
+    chatting = words(WORDS, chat_template=TEMPLATE)
+    assert template_hash(chatting) == template_hash(chatting.tokenizer) == expected
+    assert template_hash(words(WORDS, chat_template=TEMPLATE + "\n")) != expected
+    assert template_hash(words(WORDS)) is None
+    assert template_hash(None) is None
+    named = words(WORDS, chat_template={"default": TEMPLATE, "tools": "x"})
+    assert template_hash(named) not in (None, expected)
+
+
+def test_a_vocabulary_is_told_by_its_tokens():
+    assert vocabulary_hash(words(WORDS)) == vocabulary_hash(words(WORDS, chat_template=TEMPLATE))
+    assert vocabulary_hash(words(WORDS)) != vocabulary_hash(words(swapped(WORDS, 10, 11)))
+    assert vocabulary_hash(None) is None
 
 
 def test_ids_no_token_stands_for_are_unknown():

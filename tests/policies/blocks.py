@@ -1,12 +1,13 @@
 """Blocks to judge: written out by hand, or drawn by hypothesis with ties, masks and ragged rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from lenity.policies.divergence import divergences
 from lenity.policies.verify import verify_greedy
 from lenity.scoring import reduce_logits
 from lenity.types import Draft, Scores
@@ -19,7 +20,10 @@ STEP = 0.125
 
 @dataclass
 class Block:
-    """Logits (B, R, V) and a draft, for the tensors and for the scalar twins."""
+    """Logits (B, R, V) and a draft, for the tensors and for the scalar twins.
+
+    ``draft.logprobs`` is the drafter's law; without it every draft token was certain.
+    """
 
     logits: torch.Tensor
     draft: Draft
@@ -27,9 +31,12 @@ class Block:
     @property
     def scores(self) -> Scores:
         flat = self.logits.flatten(0, 1)
-        return reduce_logits(
+        scores = reduce_logits(
             lambda start, stop: flat[start:stop], self.draft, needs=EVERY_NEED, keep_logits=True
         )
+        laws = self.logits[:, :-1].log_softmax(-1)
+        found = divergences(laws, self.draft.logprobs, self.draft.token_ids)
+        return replace(scores, divergence=found)
 
     @property
     def batch(self) -> range:
@@ -45,7 +52,12 @@ class Block:
 
     def take(self, rows):
         """The block of some requests, in this order."""
-        draft = Draft(token_ids=self.draft.token_ids[rows], lengths=self.draft.lengths[rows])
+        law = self.draft.logprobs
+        draft = Draft(
+            token_ids=self.draft.token_ids[rows],
+            lengths=self.draft.lengths[rows],
+            logprobs=None if law is None else law[rows],
+        )
         return Block(self.logits[rows], draft)
 
     def verify(self, policy, *, spent=None, may_relax=None):
@@ -60,21 +72,23 @@ class Block:
         )
 
 
-def regrets(*nats, vocab=8):
+def regrets(*nats, vocab=8, top=0.0):
     """A block of one request whose i-th draft token costs ``nats[i]``; None is the argmax.
 
     The target's argmax is token 3 in every row, so that a tie with the draft token 5 goes to 3.
-    The bonus row's is token 6. Each regret is exactly representable beside a top logit of 0.
+    The bonus row's is token 6. Each regret is exactly representable beside a top logit of 0; few
+    are beside another ``top``. The drafter's law is the target's own.
     """
     size = len(nats)
     logits = torch.full((1, size + 1, vocab), -40.0)
-    logits[0, :, 3] = 0.0
-    logits[0, size, 6] = 1.0
+    logits[0, :, 3] = top
+    logits[0, size, 6] = top + 1.0
     for i, nat in enumerate(nats):
         if nat is not None:
-            logits[0, i, 5] = -nat
+            logits[0, i, 5] = top - nat
     ids = torch.tensor([[3 if nat is None else 5 for nat in nats]], dtype=torch.int64)
-    return Block(logits, Draft(token_ids=ids, lengths=torch.tensor([size])))
+    law = logits[:, :-1].log_softmax(-1)
+    return Block(logits, Draft(token_ids=ids, lengths=torch.tensor([size]), logprobs=law))
 
 
 def stack(*blocks):

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -16,22 +17,34 @@ from lenity.policies.base import BlockPolicy, MatchPolicy, TokenPolicy
 from lenity.policies.strict import Strict
 from lenity.policies.verify import verify_greedy, verify_sampled
 from lenity.types import Draft
-from tests.policies.blocks import blocks, flags, regrets, stack
+from tests.policies.blocks import blocks, flags, stack
+from tests.policies.blocks import regrets as by_regret
 from tests.reference import sampled
 
 LOOSEST = {
     "asd": "asd:budget=inf,gate=inf,block_cap=none",
+    "fuzzy": "fuzzy:threshold=inf",
     "lenience": "lenience:ratio=1e-300",
+    "margin": "margin:ratio=0",
     "priced": "priced:budget=inf,price=0",
     "strict": None,
     "top_k": "top_k:k=1000000",
 }
-"""The knobs at which a relaxed rule accepts every unmasked draft token."""
+"""The knobs at which a relaxed rule accepts every unmasked draft token, but for REACH."""
+
+REACH = {
+    "margin": lambda scores: (scores.draft_rank <= 1) & (scores.draft_logit > 0),
+}
+"""Draft tokens a rule never gets beyond, whatever its knobs."""
 
 SPECS = [
     "asd:budget=0.1,gate=0.3,block_cap=none,position_value=share,require_remaining=true",
     "asd:relax_special=true,g0_is_strict=true,block_cap=0,gate=0",
+    "fuzzy:divergence=kl,threshold=0.25,reducible=true",
+    "fuzzy:budget=8,divergence=tv",
     "lenience:ratio=0.30000000000000004",
+    "margin:budget=0.5,ratio=0.97",
+    "margin:relax_special=true",
     "priced:price=0.1,price_max=3,budget=1e-07,block_cap=1,gate=inf",
     "priced:price=inf",
     "top_k:k=5",
@@ -58,6 +71,9 @@ def test_every_policy_is_judged():
 def rules(name):
     """The rule at its defaults and at its loosest."""
     return [policy(name), *([policy(LOOSEST[name])] if LOOSEST[name] else [])]
+
+
+regrets = partial(by_regret, top=32.0)  # margin relaxes only where logits are positive
 
 
 def verdict_key(verdict):
@@ -93,11 +109,13 @@ def test_the_strict_limit_rejects_a_tie_with_another_id(name):
 @few
 @given(data=st.data(), block=blocks())
 def test_the_loosest_accepts_every_open_token_and_nothing_else(name, data, block):
-    """Masked tokens, padding and forbidden mismatches stay out whatever the knobs."""
+    """Masked tokens, padding and forbidden mismatches stay out whatever the knobs, and REACH."""
     may_relax = flags(data.draw, block)
     verdict = block.verify(policy(LOOSEST[name]), may_relax=may_relax)
     is_match = block.draft.token_ids == block.scores.top_id[:, :-1]
     passes = torch.isfinite(block.scores.draft_logit)
+    if name in REACH:
+        passes &= REACH[name](block.scores)
     if may_relax is not None:
         passes &= torch.tensor(may_relax, dtype=torch.bool).view_as(passes)
     wanted = longest_prefix(passes | is_match, block.draft.lengths)

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from lenity.drafters import drafter
-from lenity.errors import ConfigError
-from lenity.training.checkpoint import write_drafter
+from lenity.errors import ConfigError, ModelMismatchError
+from lenity.models.heads.checkpoint import open_checkpoint
+from lenity.models.heads.made_for import FILE, MadeFor
+from lenity.training.checkpoint import begin_with, known_ids, write_drafter
 from lenity.training.recipe import RECIPES, Published, recipe
 from tests.training import rig
 
@@ -45,3 +47,44 @@ def test_weights_that_broke_are_not_published(tmp_path):
     with pytest.raises(ConfigError, match="'w'"):
         write_drafter(broken, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_target_stands_beside_the_published_files(tmp_path):
+    made_for = MadeFor.of(rig.target())
+    write_drafter(Published(config={}, tensors={"w": torch.ones(2)}), tmp_path, made_for=made_for)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["config.json", FILE, "model.safetensors"]
+    assert open_checkpoint(tmp_path).made_for == made_for
+
+
+BEGUN = ["eagle3", "medusa", "dspark", "dflash"]
+
+
+@pytest.mark.parametrize("spec", BEGUN)
+def test_weights_are_begun_with_bit_by_bit(spec, tmp_path):
+    model, chosen = rig.target(layers=6), recipe(spec)
+    tables = rig.tables(model)
+    first, second = (chosen.build(model, tables, seed) for seed in (0, 1))
+    write_drafter(chosen.publish(rig.wild(first), model, tables), tmp_path, torch.float32)
+    checkpoint = open_checkpoint(tmp_path)
+    begin_with(checkpoint, chosen.publish(second, model, tables))
+    mine, its = first.state_dict(), second.state_dict()
+    assert all(torch.equal(mine[key], its[key]) for key in mine)
+    known = known_ids(checkpoint, rig.VOCABULARY)
+    if spec == "medusa":
+        assert known is None  # it has no map: the whole vocabulary is its own
+    else:
+        assert torch.equal(known, rig.KEPT)
+
+
+def test_a_drafter_of_another_kind_is_not_begun_with(tmp_path):
+    model = rig.target(layers=6)
+    tables = rig.tables(model)
+    one, other = recipe("eagle3:taps=1+2+3"), recipe("eagle3:taps=1+2+4")
+    write_drafter(one.publish(one.build(model, tables, 0), model, tables), tmp_path)
+    asked = other.publish(other.build(model, tables, 0), model, tables)
+    with pytest.raises(ModelMismatchError, match="eagle_config"):
+        begin_with(open_checkpoint(tmp_path), asked)
+    longer = recipe("eagle3:taps=1+2+3,unroll=2")  # how it is trained may change
+    begin_with(
+        open_checkpoint(tmp_path), longer.publish(longer.build(model, tables, 1), model, tables)
+    )

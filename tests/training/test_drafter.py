@@ -3,7 +3,9 @@ import torch
 
 from lenity.drafters import drafter
 from lenity.engine.decode import Decoder
-from lenity.errors import ConfigError, NonFiniteError
+from lenity.errors import ConfigError, ModelMismatchError, NonFiniteError
+from lenity.models.heads.checkpoint import open_checkpoint
+from lenity.models.heads.made_for import MadeFor
 from lenity.training.drafter import DRAFTER, Trainer, is_bf16, schedule
 from lenity.training.run_state import STATE, read_curve
 from lenity.training.settings import TrainingSettings
@@ -91,6 +93,46 @@ def test_a_run_ends_with_its_minutes(target, folders, tmp_path):
     trained = Trainer(target, folders["medusa"], asked, tmp_path).run()
     assert trained.progress.step < 1000
     assert trained.sizes is not None
+
+
+def test_a_run_ends_with_its_processor_time(target, folders, tmp_path):
+    asked = settings(SPECS["medusa"], steps=10**6, max_cpu_minutes=1 / 600)
+    trained = Trainer(target, folders["medusa"], asked, tmp_path).run()
+    assert 1 <= trained.progress.step < 1000
+    assert trained.progress.cpu_seconds >= 0.1
+    assert read_curve(tmp_path)[-1]["cpu_seconds"] == round(trained.progress.cpu_seconds, 2)
+
+
+@pytest.mark.parametrize("name", ["eagle3", "medusa"])
+def test_a_run_begins_with_the_weights_and_the_vocabulary_of_a_checkpoint(
+    name, target, folders, tmp_path
+):
+    first = Trainer(target, folders[name], settings(SPECS[name]), tmp_path / "first")
+    first.run()
+    initial = str(tmp_path / "first" / DRAFTER)
+    asked = settings(SPECS[name], initial=initial, steps=1, seed=1)
+    said = [{"prompt_ids": [7], "token_ids": [40, 41]}]  # would give another vocabulary
+    second = Trainer(target, folders[name], asked, tmp_path / "second", replies=said)
+    if name == "eagle3":
+        assert torch.equal(second.tables.kept_ids, first.tables.kept_ids)
+    mine, its = first.state.head.state_dict(), second.state.head.state_dict()
+    assert all(torch.equal(mine[k].to(torch.bfloat16), its[k].to(torch.bfloat16)) for k in mine)
+    second.run()
+    again = Trainer(target, folders[name], asked, tmp_path / "second", replies=said)
+    assert again.state.progress.step == 1
+    assert torch.equal(
+        next(again.state.head.parameters()), next(second.state.head.parameters())
+    )  # a run that goes on has its own state
+
+
+def test_a_run_says_which_target_its_drafter_is_for(target, folders, tmp_path):
+    Trainer(target, folders["medusa"], settings(SPECS["medusa"], steps=1), tmp_path).run()
+    made_for = open_checkpoint(tmp_path / DRAFTER).made_for
+    assert made_for == MadeFor.of(target)
+    other = rig.target(layers=3)
+    asked = settings(SPECS["medusa"], initial=str(tmp_path / DRAFTER))
+    with pytest.raises(ModelMismatchError, match="num_layers 2"):
+        Trainer(other, folders["medusa"], asked, tmp_path / "other")
 
 
 def test_the_vocabulary_is_chosen_from_all_recorded_replies(target, folders, tmp_path):

@@ -4,6 +4,7 @@ import torch
 from lenity.errors import ConfigError, RegistryError
 from lenity.training.recipe import (
     RECIPES,
+    Outcome,
     initialise,
     layer_words,
     recipe,
@@ -59,3 +60,13 @@ def test_a_reduced_vocabulary_is_written_as_offsets_and_members():
     assert written["d2t"].tolist() == [1, 3, 3]
     assert written["t2d"].nonzero()[:, 0].tolist() == [1, 4, 5]
     assert not vocabulary_map(torch.arange(7), 7)
+
+
+def test_an_outcome_counts_right_tokens_where_there_is_one():
+    hits = torch.tensor([[[True, True], [True, False]], [[False, True], [True, True]]])
+    is_there = torch.tensor([[[True, True], [True, False]], [[True, False], [False, False]]])
+    found = Outcome.of(torch.tensor(2.0), hits, is_there)
+    assert found.accuracy.tolist() == pytest.approx([2 / 3, 1.0])
+    assert (found.num_bases, float(found.loss)) == (3, 2.0)
+    nothing = Outcome.of(torch.tensor(0.0), hits, torch.zeros_like(is_there))
+    assert nothing.accuracy.tolist() == [0, 0]

@@ -1,8 +1,11 @@
 import json
+import signal
 
+import pytest
 import torch
 
-from lenity.training.replies import read_replies, write_replies
+from lenity.errors import ConfigError
+from lenity.training.replies import count_tokens, read_replies, write_replies
 from tests.drafters.rig import Words
 from tests.training import rig
 
@@ -43,3 +46,33 @@ def test_replies_are_the_targets_greedy_text(tmp_path):
     states = model.hidden_states(torch.tensor([ids]), model.new_cache(1)).last
     best = model.logits(states)[0].argmax(-1).tolist()
     assert best[len(reply["prompt_ids"]) - 1 : -1] == reply["token_ids"]
+
+
+def test_it_ends_when_the_file_holds_enough_tokens(tmp_path):
+    model, file = speaker(), tmp_path / "replies.jsonl"
+    settings = {"max_new_tokens": 6, "batch_size": 2}
+    write_replies(model, PAIRS, file, num_tokens=13, **settings)
+    first = read_replies(file)
+    assert 13 <= count_tokens(first) < 13 + 6
+    assert write_replies(model, PAIRS, file, num_tokens=13, **settings) == 0
+    write_replies(model, PAIRS, file, num_tokens=25, **settings)
+    assert 25 <= count_tokens(read_replies(file)) < 25 + 6
+    assert read_replies(file)[: len(first)] == first
+
+
+def test_what_an_interruption_cut_short_is_not_recorded(tmp_path):
+    model, file = speaker(), tmp_path / "replies.jsonl"
+    told = []
+
+    def interrupt(tokens):
+        told.append(tokens)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        write_replies(model, PAIRS, file, max_new_tokens=6, batch_size=2, progress=interrupt)
+    assert [len(r["token_ids"]) for r in read_replies(file)] == told
+
+
+def test_a_target_without_a_tokenizer_answers_nothing(tmp_path):
+    with pytest.raises(ConfigError, match="tokenizer"):
+        write_replies(rig.target(), PAIRS, tmp_path / "replies.jsonl")

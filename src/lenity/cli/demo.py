@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lenity.cli.demo_prompts import COPYING, PROMPTS
 from lenity.cli.options import DEMO_MODEL, Json, Model
-from lenity.cli.terminal import err, out, print_document, working
+from lenity.cli.terminal import err, out, print_document, say, stage
 
 if TYPE_CHECKING:
     from lenity.cli.trial import Arm
@@ -72,23 +72,25 @@ def _run(
 
     torch.set_num_threads(min(THREADS, torch.get_num_threads()))
     drafter_named(drafter)  # an unknown name is refused before anything is loaded
-    with working(f"Loading {model} (the first time, it is converted: about a minute)"):
+    converts = " (the first time, it is converted: about a minute)" * model.startswith("demo:")
+    with stage(f"Loading {model}{converts}"):
         exact, wide = (load(model, dtype=dtype) for dtype in ("float32", "bfloat16"))
     main = _arms(exact, drafter, RULES)
     trained = _arms(wide, TRAINED, RULES) if model == DEMO_MODEL else []
     copying = _arms(wide, "ngram", {"strict": "strict"})
     asked = dict(list(PROMPTS.items())[:num_prompts])
-    turns = (len(main) + len(trained)) * len(asked) + len(copying) * len(COPYING)
-    with _progress(turns) as advance:
-        _decode(main, asked, max_new_tokens, GAMMA, advance)
-        _decode(trained, asked, max_new_tokens, GAMMA, advance)
-        _decode(copying, COPYING, max_new_tokens, COPY_GAMMA, advance)
-    with working("Measuring what a target pass costs"):
-        sections = [_section(main, drafter, GAMMA, asked, _cost(exact, GAMMA))]
-        if trained:
-            sections.append(_section(trained, TRAINED, GAMMA, asked, _cost(wide, GAMMA)))
-        copied = _cost(wide, COPY_GAMMA)
-        sections.append(_section(copying, "ngram", COPY_GAMMA, COPYING, copied))
+    parts = [(main, drafter, GAMMA, asked), (copying, "ngram", COPY_GAMMA, COPYING)]
+    if trained:
+        parts.insert(1, (trained, TRAINED, GAMMA, asked))
+    with _progress(sum(len(arms) * len(texts) for arms, _, _, texts in parts)) as advance:
+        for arms, drafts, gamma, texts in parts:
+            _tell(arms, drafts, texts)
+            _decode(arms, texts, max_new_tokens, gamma, advance)
+    with stage("Measuring what a target pass costs"):
+        sections = [
+            _section(arms, drafts, gamma, texts, _cost(arms[0].decoder.target, gamma))
+            for arms, drafts, gamma, texts in parts
+        ]
     report = {
         "model": exact.name,
         "threads": torch.get_num_threads(),
@@ -126,6 +128,12 @@ def _decode(
     take_turns(
         arms, [[{"role": "user", "content": text}] for text in prompts.values()], settings, advance
     )
+
+
+def _tell(arms: list[Arm], drafter: str, prompts: dict[str, str]) -> None:
+    dtype = str(arms[0].decoder.target.dtype).removeprefix("torch.")
+    count = f"{len(prompts)} prompt{'s' * (len(prompts) > 1)}"
+    say(f"Decoding {count} {len(arms)} ways in {dtype}, drafter {drafter}, arms taking turns")
 
 
 def _cost(target: LanguageModel, gamma: int) -> dict[int, float]:

@@ -214,8 +214,9 @@ def refusals() -> list[dict[str, str]]:
             "why": "ids would mean different tokens; padding differences are fine",
         },
         {
-            "what": "a relaxed policy without a drafter",
-            "why": "there would be nothing to relax: it would be plain decoding under another name",
+            "what": "a relaxed policy without a drafter (lenity generate)",
+            "why": "there would be nothing to relax; from Python it decodes as strict, and the "
+            "result says so (effective_policy, fallback_reason)",
         },
         {
             "what": "NaN or infinite logits, empty prompts, prompts longer than the context",

@@ -71,7 +71,9 @@ def draft_check(
     with working(f"Decoding {prompts} prompts with each drafter"):
         report = examine(drafts, described, trial)
     if checkpoint is not None:
-        report["drafter"]["trained_for"] = stated_target(checkpoint.config)
+        known = known_target(checkpoint, model)
+        report["drafter"] |= {"trained_for": known.name, "is_for_this_target": known.is_this}
+        report["says"] += known.says
     if as_json:
         print_document(report)
     else:
@@ -94,11 +96,11 @@ def find_drafter(drafter: str, target: LanguageModel) -> tuple[Drafter, Checkpoi
 
     is_spec = drafter.partition(":")[0] in DRAFTERS.names()
     if not is_spec and ("/" in drafter or Path(drafter).expanduser().exists()):
-        checkpoint = open_checkpoint(drafter)
+        checkpoint = open_checkpoint(drafter, target=target)
         return drafter_named(family_of(checkpoint, target), model=drafter), checkpoint
     named = drafter_named(drafter)
     if isinstance(named, HeadDrafter) and isinstance(named.model, str):
-        return named, open_checkpoint(named.model, revision=named.revision)
+        return named, open_checkpoint(named.model, revision=named.revision, target=target)
     return named, None
 
 
@@ -119,6 +121,37 @@ def stated_target(config: Mapping[str, Any]) -> str | None:
     verifier = (config.get("speculators_config") or {}).get("verifier") or {}
     found = verifier.get("name_or_path") or config.get("base_model_name_or_path")
     return None if found is None else str(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTarget:
+    """What a checkpoint tells of the target it was trained for, and what to make of it.
+
+    ``is_this`` is True where tokens and chat template were compared, None where nobody can tell.
+    """
+
+    name: str | None
+    is_this: bool | None
+    says: list[str]
+
+
+def known_target(checkpoint: Checkpoint, target: LanguageModel) -> KnownTarget:
+    """Return what is known; what says that it is for another target was refused on opening."""
+    made_for = checkpoint.made_for
+    if made_for is not None and made_for.is_known_to_fit(target):
+        return KnownTarget(name=made_for.target, is_this=True, says=[])
+    name = stated_target(checkpoint.config) if made_for is None else made_for.target
+    if made_for is not None:
+        said = "Its lenity.json fits in its sizes; tokens or chat template cannot be compared"
+    elif name is None:
+        said = "Nothing in the checkpoint says which target and chat template it was trained for"
+    elif name == target.name:
+        said = "The config names this target, but not the chat template it was trained with"
+    else:
+        said = f"The config names {name} as the target, which may or may not be {target.name}"
+    return KnownTarget(
+        name=name, is_this=None, says=[f"{said}: acceptance is the only sign that it fits."]
+    )
 
 
 @dataclass(frozen=True, slots=True)

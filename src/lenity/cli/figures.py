@@ -37,10 +37,12 @@ class Totals:
     requests: int = 0
     rounds: int = 0
     target_passes: int = 0
+    drafted: int = 0
     evaluated: int = 0
     accepted: int = 0
     emitted: int = 0
     relaxed: int = 0
+    skipped: int = 0
     spent_units: int = 0
     repeated: int = 0
     ngrams: int = 0
@@ -58,10 +60,12 @@ class Totals:
             requests=len(found),
             rounds=len(rounds),
             target_passes=sum(r.target_passes for r in rounds),
+            drafted=sum(r.drafted for r in rounds),
             evaluated=sum(r.evaluated for r in rounds),
             accepted=sum(r.accepted for r in rounds),
             emitted=sum(r.emitted for r in rounds),
             relaxed=sum(r.relaxed for r in rounds),
+            skipped=sum(r.skipped for r in rounds),
             spent_units=sum(r.regret_units for r in rounds),
             repeated=sum(repeated for repeated, _ in grams),
             ngrams=sum(total for _, total in grams),

@@ -23,13 +23,15 @@ class Kind(StrEnum):
     POLICIES = "policies"
     DRAFTERS = "drafters"
     MODELS = "models"
+    TASKS = "tasks"
 
 
 def list_(
     kind: Annotated[Kind, typer.Argument(help="What to list")], as_json: Json = False
 ) -> None:
-    """List policies, drafters or models: names, knobs, defaults, papers."""
-    rows = {Kind.POLICIES: policies, Kind.DRAFTERS: drafters, Kind.MODELS: models}[kind]()
+    """List policies, drafters, models or tasks: names, knobs, defaults, papers."""
+    makers = {Kind.POLICIES: policies, Kind.DRAFTERS: drafters}
+    rows = (makers | {Kind.MODELS: models, Kind.TASKS: tasks})[kind]()
     if as_json:
         print_document({str(kind): rows})
     elif kind is Kind.MODELS:
@@ -68,6 +70,26 @@ def drafters() -> list[dict[str, Any]]:
     ]
 
 
+def tasks() -> list[dict[str, Any]]:
+    """Return every registered task."""
+    from lenity.tasks import TASKS
+
+    classes = {name: TASKS.load(name) for name in TASKS.names()}
+    return [
+        {
+            "name": name,
+            "idea": cls.idea,
+            "paper": cls.paper,
+            "version": cls.version,
+            "source": cls.source,
+            "licence": cls.licence,
+            "files": list(cls.table.files) if hasattr(cls, "table") else [],
+            "knobs": knobs(cls),
+        }
+        for name, cls in classes.items()
+    ]
+
+
 def models() -> list[dict[str, Any]]:
     """Return every model that has a name of its own."""
     from lenity.models.loading import MODELS
@@ -89,7 +111,7 @@ def _gap(model: Any) -> str | None:
 
 
 def knobs(model: type[BaseModel]) -> list[dict[str, Any]]:
-    """Return the knobs of a policy or drafter, read from its fields."""
+    """Return the knobs of a policy, drafter or task, read from its fields."""
     return [
         {
             "name": name,
@@ -126,7 +148,9 @@ def _default(knob: dict[str, Any]) -> str:
     if knob["is_required"]:
         return "(required)"
     value = knob["default"]
-    return "none" if value is None else str(value).lower() if value in (True, False) else f"{value}"
+    if value is None or isinstance(value, bool):  # 0 and 1 equal False and True, and are none
+        return str(value).lower()
+    return str(value)
 
 
 def _print_models(rows: list[dict[str, Any]]) -> None:

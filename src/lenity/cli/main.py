@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from lenity import __version__
@@ -15,20 +18,38 @@ from lenity.cli.draft_check import draft_check
 from lenity.cli.generate import generate
 from lenity.cli.list import list_
 from lenity.cli.options import SettingsCommand
-from lenity.cli.terminal import complain
+from lenity.cli.terminal import HUNG_UP, complain, hang_up, open_closed
 from lenity.cli.train import train
 from lenity.errors import LenityError
+from lenity.registry import explain_value
 
 
 class Commands(TyperGroup):
     """Turns what lenity refuses into a message and exit 2; tracebacks are for our own mistakes."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; Ctrl-C exits 130."""
+        """Run a command; Ctrl-C exits 130, a reader of the output that went away 141."""
+        open_closed()
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()  # here a reader that is gone can be told from a mistake
+        except typer.BadParameter as error:
+            if isinstance(error.__cause__, ValidationError):  # typer's, of a single option
+                error.message = explain_value(error.__cause__)
+            raise
         except LenityError as error:
             complain(str(error))
+            raise typer.Exit(2) from None
+        except BrokenPipeError:
+            hang_up()
+            raise typer.Exit(HUNG_UP) from None
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            hang_up()
+            complain(f"Expected room to write, got: {error}. Free some, or write elsewhere.")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             raise typer.Exit(130) from None

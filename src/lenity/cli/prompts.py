@@ -46,25 +46,41 @@ def _of_file(file: str | None) -> list[str | Messages]:
     if file is None or file == "-":
         text = _one_line_end_less(_read_stdin())
         if not text:
-            raise ConfigError("Expected a prompt on standard input, got nothing.")
+            raise ConfigError(
+                "Expected a prompt on standard input, got nothing. Pipe it in, or write it behind "
+                "`lenity generate`."
+            )
         return [text]
     try:
         text = Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Expected a readable UTF-8 file, got {file}: {error}.") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(
+            f"Expected a readable UTF-8 file, got {file}: {reason}. Correct --file, or convert "
+            f"the file."
+        ) from None
     if Path(file).suffix != ".jsonl":
         return [_one_line_end_less(text)]
     lines = [(at, line) for at, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
-        raise ConfigError(f'Expected lines such as {{"prompt": "…"}} in {file}, found none.')
+        raise ConfigError(
+            f'Expected lines such as {{"prompt": "…"}} in {file}, got none. Write one a prompt.'
+        )
     return [_of_line(line, f"{file}, line {at}") for at, line in lines]
 
 
 def _read_stdin() -> str:
+    if sys.stdin is None:
+        raise ConfigError(
+            "Expected a prompt on standard input, got a closed one. Pipe it in, write it behind "
+            "`lenity generate`, or name a --file."
+        )
     try:
         return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"Expected UTF-8 on standard input, got {error}.") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise ConfigError(
+            f"Expected UTF-8 on standard input, got {error}. Pipe in a text, or name a --file."
+        ) from None
 
 
 def _one_line_end_less(text: str) -> str:
@@ -75,22 +91,23 @@ def _one_line_end_less(text: str) -> str:
 def _of_line(line: str, where: str) -> str | Messages:
     try:
         item = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{where}: expected JSON, got {line[:40]!r} ({error}).") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{where}: expected JSON, got {line[:40]!r} ({error}). Write one object a line, or "
+            f"give the file another ending to take it as one prompt."
+        ) from None
     if isinstance(item, dict) and len(item) == 1:
         if isinstance(item.get("prompt"), str):
             return item["prompt"]
         if _is_conversation(item.get("messages")):
             return item["messages"]
-    hint = did_you_mean(next(iter(item)), ["prompt", "messages"]) if _is_named(item) else ""
+    known = ("prompt", "messages")
+    stranger = next((key for key in item if key not in known), "") if isinstance(item, dict) else ""
+    hint = (did_you_mean(stranger, known) if stranger else "") or " Correct the line."
     raise ConfigError(
         f'{where}: expected {{"prompt": "…"}} or {{"messages": [{{"role": "user", "content": '
         f'"…"}}]}}, got {line[:60]!r}.{hint}'
     )
-
-
-def _is_named(item: Any) -> bool:
-    return isinstance(item, dict) and bool(item)
 
 
 def _is_conversation(messages: Any) -> bool:

@@ -12,6 +12,7 @@ from lenity.cli.figures import Totals, repeated_ngrams
 from lenity.engine.streaming import TextStream
 from lenity.models.base import Tokenizer
 from lenity.policies import policy
+from lenity.registry import join_spec
 from lenity.types import Generation, TokenKind
 
 STYLES = {
@@ -30,6 +31,7 @@ MEANINGS = {
     TokenKind.SKIPPED: "committed without a target pass",
     TokenKind.PLAIN: "the target's token, nothing drafted",
 }
+RANK = "rank (0 = best)"
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -55,6 +57,11 @@ def token_texts(token_ids: tuple[int, ...], tokenizer: Tokenizer | None) -> list
 def budget_of(generation: Generation) -> float | None:
     """Return the nats a request was allowed to give away; None for a rule without a budget."""
     return getattr(policy(generation.effective_policy), "budget", None)
+
+
+def policy_knobs(generation: Generation) -> dict[str, Any]:
+    """Return every knob of the rule that ran, defaults too; a spec leaves those out."""
+    return policy(generation.effective_policy).model_dump(exclude={"type"})
 
 
 def draw_receipt(generation: Generation, tokenizer: Tokenizer | None) -> RenderableType:
@@ -91,7 +98,7 @@ def _legend(kinds: set[TokenKind]) -> Text:
 
 
 def _relaxed_table(generation: Generation, tokenizer: Tokenizer | None) -> Table:
-    table = Table("", "token", "relaxed", "strict would have said", "regret, nats", "rank from 0")
+    table = Table("", "token", "relaxed", "strict would have said", "regret, nats", RANK)
     for column in table.columns[:2] + table.columns[4:]:
         column.justify = "right"
     texts = token_texts(generation.token_ids, tokenizer)
@@ -114,10 +121,13 @@ def _choice(token_id: int | None, tokenizer: Tokenizer | None) -> str:
 
 
 def summary(generation: Generation) -> str:
-    """Return the totals of a generation in two lines."""
+    """Return the rule with all its knobs and the totals of a generation, a line each."""
     totals, budget = Totals.of([generation]), budget_of(generation)
+    rule = join_spec(policy(generation.effective_policy).type, policy_knobs(generation))
+    asked = f" instead of {generation.requested_policy} ({generation.fallback_reason})"
     lines = (
-        f"{generation.effective_policy} · drafter {generation.drafter} · gamma {generation.gamma}"
+        f"policy {rule}{asked if generation.fallback_reason else ''}",
+        f"drafter {generation.drafter} · gamma {generation.gamma}"
         f" · finished by {generation.finish_reason}",
         f"{totals.emitted} tokens in {totals.rounds} rounds and {totals.target_passes} target "
         f"passes: {totals.tokens_per_target_pass:.2f} tokens per target pass · "
@@ -146,6 +156,7 @@ def document(generation: Generation, tokenizer: Tokenizer | None) -> dict[str, A
         "stop_match": generation.stop_match,
         "requested_policy": generation.requested_policy,
         "effective_policy": generation.effective_policy,
+        "policy_knobs": policy_knobs(generation),
         "fallback_reason": generation.fallback_reason,
         "drafter": generation.drafter,
         "gamma": generation.gamma,
@@ -156,10 +167,12 @@ def document(generation: Generation, tokenizer: Tokenizer | None) -> dict[str, A
             "rounds": totals.rounds,
             "target_passes": totals.target_passes,
             "tokens_per_target_pass": totals.tokens_per_target_pass,
+            "drafted": totals.drafted,
             "evaluated": totals.evaluated,
             "accepted": totals.accepted,
             "acceptance_rate": totals.acceptance_rate,
             "relaxed": totals.relaxed,
+            "skipped": totals.skipped,
             "regret_spent_nats": totals.regret_spent,
             "budget_nats": budget_of(generation),
             "repeated_4grams": repeated,

@@ -1,4 +1,4 @@
-"""``lenity train``: drafters for a frozen target, from the target's own replies."""
+"""``lenity train``: a target's own replies, and drafters trained on them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class TrainingCommand(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-train = typer.Typer(no_args_is_help=True, help="Train drafters for a frozen target.")
+train = typer.Typer(no_args_is_help=True, help="Record a target's replies; train drafters on them.")
 
 
 @train.callback()
 def _group() -> None:
-    """Train drafters for a frozen target."""
+    """Record a target's replies; train drafters on them."""
 
 
 Count = Annotated[int | None, typer.Option(show_default=False)]
@@ -70,6 +70,106 @@ Capture = Annotated[
 Gigabytes = Annotated[float, typer.Option(help="Of captured features, at most")]
 
 
+@train.command("replies")
+def replies(
+    file: Annotated[Path, typer.Option("--out", "-o", help="File of replies, begun or continued")],
+    target: Target = DEMO_MODEL,
+    families: Annotated[
+        str, typer.Option(help="Families of lenity's own prompts, which take turns")
+    ] = "maths,code,chat,data",
+    prompt_file: Annotated[
+        Path | None,
+        typer.Option("--prompts", help="Your own prompts instead, one a line (family: own)"),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Prompts answered, at most")] = 3000,
+    num_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="New tokens in the file after which it ends, earlier runs' too"),
+    ] = None,
+    max_new_tokens: Annotated[int, typer.Option("-n", min=4, help="Tokens per reply")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, help="Replies decoded together")] = 48,
+    dtype: Dtype = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Record the target's greedy replies, the text its drafters learn from.
+
+    Own prompts are the nine tenths that are never used for checking a drafter. A run that was
+    stopped goes on when the same command is given again.
+    """
+    pairs = _pairs(families, prompt_file, count)
+    with working(f"Loading {target}"):
+        from lenity.models.loading import load
+
+        model = load(target, dtype=dtype, device=device)
+    found = _record(
+        model,
+        pairs,
+        file,
+        max_new_tokens=max_new_tokens,
+        batch_size=batch_size,
+        num_tokens=num_tokens,
+    )
+    if as_json:
+        print_document(found)
+    else:
+        out().print(
+            f"{found['replies']:,} replies, {found['tokens']:,} new tokens "
+            f"({found['written']:,} of them now) in {file}"
+        )
+
+
+def _record(
+    target: LanguageModel,
+    pairs: list[tuple[str, str]],
+    file: Path,
+    *,
+    num_tokens: int | None,
+    **settings: int,
+) -> dict[str, Any]:
+    """Write replies behind a progress bar; return what the file holds then."""
+    from lenity.training.replies import count_tokens, read_replies, write_replies
+
+    done = count_tokens(read_replies(file))
+    most = settings["max_new_tokens"] * len(pairs)
+    with _bar("Recording replies", num_tokens or most) as advance:
+
+        def progress(tokens: int) -> None:
+            nonlocal done
+            done += tokens
+            advance(float(done), f"{done:,} tokens")
+
+        written = write_replies(
+            target, pairs, file, num_tokens=num_tokens, progress=progress, **settings
+        )
+    return {
+        "file": str(file),
+        "replies": len(read_replies(file)),
+        "tokens": done,
+        "written": written,
+    }
+
+
+def _pairs(families: str, file: Path | None, count: int) -> list[tuple[str, str]]:
+    """Return (family, prompt) pairs. Raises ConfigError."""
+    from lenity.registry import did_you_mean
+    from lenity.training.prompts import FAMILIES, prompts
+
+    if file is not None:
+        if not file.is_file():
+            raise ConfigError(f"Expected prompts in {file}, which is not there. Correct the path.")
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        return [("own", line) for line in lines if line.strip()][:count]
+    names = tuple(name.strip() for name in families.split(","))
+    for name in names:
+        if name not in FAMILIES:
+            raise ConfigError(
+                f"Expected families among {', '.join(FAMILIES)}, got {name!r}."
+                f"{did_you_mean(name, FAMILIES)} Correct the name, or give --prompts."
+            )
+    return list(prompts(names, count, held_out=False))
+
+
 @train.command("drafter", cls=TrainingCommand)
 def drafter(
     replies: Replies,
@@ -80,8 +180,10 @@ def drafter(
     max_length: Length = 320,
     is_capturing: Capture = True,
     max_gigabytes: Gigabytes = 8.0,
+    initial: Annotated[str | None, typer.Option(show_default=False)] = None,
     steps: Count = None,
     max_minutes: Number = None,
+    max_cpu_minutes: Number = None,
     batch_size: Count = None,
     accumulate: Count = None,
     learning_rate: Number = None,
@@ -123,7 +225,7 @@ def _read(replies: Path) -> list[dict[str, Any]]:
     if not replies.is_file():
         raise ConfigError(
             f"Expected recorded replies in {replies}, which is not there. Record the target's "
-            f"replies first (lenity.training.replies), or correct the path."
+            f"replies first (`lenity train replies`), or correct the path."
         )
     return read_replies(replies)
 

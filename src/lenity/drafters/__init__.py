@@ -14,6 +14,7 @@ DRAFTERS = Registry(
         "dflash": "lenity.drafters.dflash:DFlash",
         "dspark": "lenity.drafters.dspark:DSpark",
         "eagle3": "lenity.drafters.eagle3:Eagle3",
+        "masked_diffusion": "lenity.drafters.masked_diffusion:MaskedDiffusion",
         "medusa": "lenity.drafters.medusa:Medusa",
         "ngram": "lenity.drafters.ngram:Ngram",
         "self_speculative": "lenity.drafters.self_speculative:SelfSpeculative",

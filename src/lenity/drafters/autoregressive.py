@@ -62,6 +62,7 @@ class AutoregressiveSession:
             limits=[min(context.limits[row], rooms[row]) for row in rows],
             sampling=[context.sampling[row] for row in rows],
             coins=context.coins.select(rows),
+            wants_logprobs=context.wants_logprobs,
         )
         if not asked.gamma:
             return no_draft(len(rooms), self._device)
@@ -160,6 +161,7 @@ def _spread(draft: Draft, rows: Sequence[int], batch_size: int) -> Draft:
         lengths=spread(draft.lengths),
         probs=probs,
         confidence=spread(draft.confidence),
+        logprobs=None if draft.logprobs is None else spread(draft.logprobs),
     )
 
 
@@ -176,9 +178,10 @@ class Autoregressive(Drafter):
 
     idea: ClassVar[str] = "a smaller causal language model, token by token"
     paper: ClassVar[str] = "Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, 2302.01318"
+    is_target_free: ClassVar[bool] = True
 
     type: Literal["autoregressive"] = "autoregressive"
-    model: str | LanguageModel
+    model: str | LanguageModel = Field(examples=["demo:smollm2"])
     """Drafter: a name or directory to load, a loaded model, or "target" for the target itself"""
     dtype: str | None = None
     """Dtype to load the drafter in; none takes the target's"""

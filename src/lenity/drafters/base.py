@@ -25,13 +25,15 @@ class DraftContext:
     """What a session may look at in one round.
 
     ``token_ids[b]`` are the committed tokens of row b, prompt included, anchor last; read only.
-    ``limits[b]`` is the most draft tokens row b may get (0 allowed).
+    ``limits[b]`` is the most draft tokens row b may get (0 allowed). ``wants_logprobs`` asks for
+    ``Draft.logprobs`` of every drafter that has a law.
     """
 
     token_ids: Sequence[Sequence[int]]
     limits: Sequence[int]
     sampling: Sequence[Sampling]
     coins: Coins
+    wants_logprobs: bool = False
 
     @property
     def gamma(self) -> int:
@@ -74,6 +76,11 @@ class Drafter(BaseModel):
 
     idea: ClassVar[str]
     paper: ClassVar[str]
+    is_certain: ClassVar[bool] = False
+    """Whether its draft tokens come from no law at all: each is a point mass at any temperature."""
+    is_target_free: ClassVar[bool] = False
+    """Whether it drafts from tokens alone, without the target's features or cache: only then may
+    its drafts be committed unverified."""
 
     type: str
     """Registered name of the drafter."""

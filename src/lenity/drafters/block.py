@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import BeforeValidator, PlainSerializer, PrivateAttr, field_serializer
+from pydantic import BeforeValidator, Field, PlainSerializer, PrivateAttr, field_serializer
 from torch import Tensor, nn
 
 from lenity.drafters.base import DraftContext, Drafter
@@ -108,7 +108,7 @@ TapIds = Annotated[tuple[int, ...] | None, BeforeValidator(read_taps), PlainSeri
 class HeadDrafter(Drafter):
     """A drafter whose weights were trained on one target's features, in a published format."""
 
-    model: str | nn.Module
+    model: str | nn.Module = Field(examples=["org/drafter"])
     """Drafter: a folder or hub id with its checkpoint, or loaded heads"""
     dtype: str | None = None
     """Dtype to load the drafter in; none takes the target's"""
@@ -130,14 +130,15 @@ class HeadDrafter(Drafter):
         """Return the heads behind ``model``, for this target, on its device."""
 
     def _heads(self, target: LanguageModel) -> Any:
-        """Return the heads, read once per target shape, dtype and device."""
+        """Return the heads, read once per target, dtype and device."""
         if not isinstance(self.model, str):
             return self.model
         from lenity.models.loading import as_dtype  # transformers, only where a model is loaded
 
         dtype = as_dtype(self.dtype)
         dtype = dtype if isinstance(dtype, torch.dtype) else target.dtype
-        key = (dtype, target.device, target.num_layers, target.hidden_size, target.vocab_size)
+        shape = (target.num_layers, target.hidden_size, target.vocab_size)
+        key = (target.name, dtype, target.device, *shape)
         if key not in self._loaded:
             self._loaded[key] = self._read(target, dtype)
         return self._loaded[key]
@@ -169,4 +170,5 @@ def cut(draft: Draft, lengths: Int[Tensor, " B"]) -> Draft:
         lengths=lengths,
         probs=probs,
         confidence=confidence,
+        logprobs=None if draft.logprobs is None else draft.logprobs[:, :gamma],
     )

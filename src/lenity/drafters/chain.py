@@ -7,6 +7,7 @@ target's vocabulary. Ids that either model does not know have probability 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -83,8 +84,9 @@ def draft_chain(advance: Advance, context: DraftContext, vocabulary: DraftVocabu
 
     ``probs`` is None when every row is greedy. Where only some are, theirs are point masses.
     ``confidence`` is the drafter's probability of its token before temperature and filters, so it
-    means the same in greedy and sampled rows. Behind a row's limit stand token 0, its point mass
-    and confidence 0. Raises NonFiniteError when the drafter returns NaN.
+    means the same in greedy and sampled rows; ``logprobs``, if asked for, is all of that law.
+    Behind a row's limit stand token 0, its point mass and confidence 0; logprobs may be anything
+    there. Raises NonFiniteError when the drafter returns NaN.
     """
     gamma = context.gamma
     is_greedy = all(sampling.is_greedy for sampling in context.sampling)
@@ -92,6 +94,7 @@ def draft_chain(advance: Advance, context: DraftContext, vocabulary: DraftVocabu
     token_ids: list[Tensor] = []
     confidence: list[Tensor] = []
     laws: list[Tensor] = []
+    logprobs: list[Tensor] = []
     for i in range(gamma):
         logits = vocabulary.clean(advance(i, token_ids[-1] if token_ids else None))
         if coins is None:
@@ -102,9 +105,14 @@ def draft_chain(advance: Advance, context: DraftContext, vocabulary: DraftVocabu
         chosen = logits.gather(-1, drafted[:, None]).squeeze(-1)
         token_ids.append(drafted)
         confidence.append((chosen - logits.logsumexp(-1)).exp())
-    return _stack(
+        if context.wants_logprobs:
+            logprobs.append(logits.log_softmax(-1))
+    draft = _stack(
         torch.stack(token_ids, 1), torch.stack(confidence, 1), laws, context.limits, vocabulary
     )
+    if not logprobs:
+        return draft
+    return replace(draft, logprobs=torch.stack(logprobs, 1).to(vocabulary.device))
 
 
 def row_laws(logits: Float[Tensor, "B V"], sampling: Sequence[Sampling]) -> Float[Tensor, "B V"]:

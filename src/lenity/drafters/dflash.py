@@ -100,7 +100,7 @@ class BlockDrafter(HeadDrafter):
     """Target layers read, 0 the first and -1 the embeddings, as 1+9+17; none takes the config's"""
 
     def _checkpoint(self, target: LanguageModel) -> tuple[Checkpoint, DFlashConfig]:
-        checkpoint = open_checkpoint(str(self.model), revision=self.revision)
+        checkpoint = open_checkpoint(str(self.model), revision=self.revision, target=target)
         config = read_config(
             checkpoint, num_target_layers=target.num_layers, slots=self.slots, taps=self.taps
         )

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import Field
 from torch import Tensor
 
 from lenity.drafters.base import DraftContext, no_draft
-from lenity.drafters.block import HeadDrafter, HeadVocabulary, cap
+from lenity.drafters.block import HeadDrafter, HeadVocabulary, TapIds, cap
 from lenity.drafters.chain import Advance, draft_chain
 from lenity.errors import ModelMismatchError
 from lenity.models.base import KVCache, LanguageModel
@@ -214,20 +214,6 @@ class Eagle3Session:
         return self._head.embed(token_ids, self._borrowed)
 
 
-def read_taps(value: Any) -> Any:
-    """Return layer ids from ``1+9+17`` or one number; leave everything else as it is."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (value,)
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split("+"))
-    return value
-
-
-def write_taps(value: tuple[int, ...] | None) -> str | None:
-    """Return the spelling of the command line; the inverse of read_taps."""
-    return None if value is None else "+".join(map(str, value))
-
-
 class Eagle3(HeadDrafter):
     """A one-layer head over three or more of the target's layers, its own states fed back.
 
@@ -241,9 +227,7 @@ class Eagle3(HeadDrafter):
     paper: ClassVar[str] = "Li et al. 2025 (EAGLE-3), arXiv 2503.01840"
 
     type: Literal["eagle3"] = "eagle3"
-    taps: Annotated[
-        tuple[int, ...] | None, BeforeValidator(read_taps), PlainSerializer(write_taps)
-    ] = None
+    taps: TapIds = None
     """Target layers whose outputs are read, e.g. 1+15+26 (0 = first layer, -1 = embeddings);
     none takes the checkpoint's"""
     norm_output: bool | None = None
@@ -282,7 +266,7 @@ class Eagle3(HeadDrafter):
         from lenity.models.heads.checkpoint import open_checkpoint
         from lenity.models.heads.eagle3_config import read_config
 
-        checkpoint = open_checkpoint(str(self.model), revision=self.revision)
+        checkpoint = open_checkpoint(str(self.model), revision=self.revision, target=target)
         config = read_config(
             checkpoint,
             num_target_layers=target.num_layers,

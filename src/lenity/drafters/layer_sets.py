@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
-import tempfile
+import time
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from lenity.errors import ConfigError
 from lenity.models.base import LanguageModel
 from lenity.models.packaged import cache_dir
+from lenity.registry import explain
 
 HOW_TO_SEARCH = (
     "Find one with lenity.drafters.layer_search.search_layers(model, prompts), keep it with "
@@ -22,6 +24,11 @@ HOW_TO_SEARCH = (
 
 SHIPPED_SUFFIX = ".layers.json"
 """Ending of the sets in lenity.demo."""
+
+PART_SUFFIX = ".part"
+"""Ending of a set that is being written."""
+SAVE_SECONDS = 600
+"""No save takes this long: an older file is a killed one's."""
 
 
 class SearchSettings(BaseModel):
@@ -87,16 +94,18 @@ class LayerSet(BaseModel):
         return ours == (model.name, model.num_layers, model.hidden_size, model.vocab_size)
 
     def save(self, path: Path) -> None:
-        """Write the set as JSON, whole or not at all."""
+        """Write the set as JSON, whole or not at all; what a killed save left is removed."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        for leftover in path.parent.glob(f"{glob.escape(path.name)}.*{PART_SUFFIX}"):
+            _remove_if_old(leftover)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}{PART_SUFFIX}")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(self.model_dump_json(indent=2, exclude_none=True) + "\n")
+            temporary.write_text(
+                self.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8"
+            )
             os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        finally:
+            temporary.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: Path) -> LayerSet:
@@ -109,10 +118,22 @@ class LayerSet(BaseModel):
                 f"{HOW_TO_SEARCH}"
             ) from None
         except (ValidationError, UnicodeDecodeError) as error:
+            found = f"{error}."
+            if isinstance(error, ValidationError):
+                found = explain(error, cls, "layer set").splitlines()[0]
             raise ConfigError(
-                f"Expected a saved layer set (schema 1), got something else in {path}: {error}. "
+                f"Expected a saved layer set (schema 1), got something else in {path}: {found} "
                 f"{HOW_TO_SEARCH}"
             ) from None
+
+
+def _remove_if_old(leftover: Path) -> None:
+    """Remove what a killed save left; a young file may be another process's, at work."""
+    try:
+        if time.time() - leftover.stat().st_mtime > SAVE_SECONDS:
+            leftover.unlink()
+    except FileNotFoundError:
+        return  # the other process has ended
 
 
 def saved_path(model: LanguageModel) -> Path:

@@ -102,6 +102,6 @@ class Medusa(HeadDrafter):
         return MedusaSession(heads, target)
 
     def _read(self, target: LanguageModel, dtype: torch.dtype) -> MedusaHeads:
-        checkpoint = open_checkpoint(str(self.model), revision=self.revision)
+        checkpoint = open_checkpoint(str(self.model), revision=self.revision, target=target)
         format_of(checkpoint, Format.MEDUSA)
         return read_medusa(checkpoint, dtype=dtype, device=target.device)

@@ -131,6 +131,8 @@ class Ngram(Drafter):
 
     idea: ClassVar[str] = "what followed the last time the text ended like this"
     paper: ClassVar[str] = "Saxena 2023, prompt lookup decoding; Yang et al. 2023, arXiv 2304.04487"
+    is_certain: ClassVar[bool] = True
+    is_target_free: ClassVar[bool] = True
 
     type: Literal["ngram"] = "ngram"
     max_match: int = Field(default=4, ge=1, le=64)

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from lenity.drafters.base import Drafter, DraftSession
 from lenity.engine.streaming import TextStream
+from lenity.engine.tracing import Observer
 from lenity.ledger import Ledger
 from lenity.models.base import KVCache, LanguageModel
 from lenity.sequences import Sequence
+from lenity.skipping.base import SkipRule
 
 PREFILL_CHUNK = 512
 """Prompt tokens per forward: bounds attention masks and activations for long prompts."""
@@ -22,9 +24,19 @@ PREFILL_CHUNK = 512
 class Batch:
     """Requests that share a round. Rows enter behind the others and leave when they end."""
 
-    def __init__(self, target: LanguageModel, drafter: Drafter | None) -> None:
+    def __init__(
+        self,
+        target: LanguageModel,
+        drafter: Drafter | None,
+        *,
+        skip: SkipRule | None = None,
+        has_shadow: bool = False,
+        observer: Observer | None = None,
+    ) -> None:
         """Open an empty cache and a draft session on it."""
-        self.target = target
+        self.target, self.skip, self.has_shadow = target, skip, has_shadow
+        self.drafter, self.observer = drafter, observer
+        self.unknown_ids = frozenset(target.unknown_ids.tolist())
         self.cache: KVCache = target.new_cache()
         self.session: DraftSession | None = drafter.open(target, self.cache) if drafter else None
         self.taps = self.session.taps if self.session else ()
@@ -85,4 +97,5 @@ class Batch:
         sizes = {len(self.rows), len(self.ledger), len(self.cache.lengths), len(self.guarded)}
         assert len(sizes) == 1, f"rows out of step: {sizes}"
         for row, length in zip(self.rows, self.cache.lengths, strict=True):
-            assert length == len(row.token_ids) - 1, (row.name, length, len(row.token_ids))
+            wanted = len(row.token_ids) - 1 - row.num_pending
+            assert length == wanted, (row.name, length, wanted)

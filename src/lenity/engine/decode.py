@@ -9,15 +9,18 @@ from typing import Any
 
 from lenity.drafters import Drafter, drafter
 from lenity.engine.batch import Batch
-from lenity.engine.prepare import as_requests, make_sequence
+from lenity.engine.divergence import check_laws
+from lenity.engine.prepare import as_requests, check_skippable, make_sequence
 from lenity.engine.round import run_round
 from lenity.engine.streaming import TextStream
+from lenity.engine.tracing import Observer
 from lenity.errors import ConfigError, LenityError
 from lenity.models.base import LanguageModel
 from lenity.policies import Policy, policy
 from lenity.requests import GenerationSettings
 from lenity.scoring import DEFAULT_CHUNK_BYTES
 from lenity.sequences import Sequence
+from lenity.skipping import SkipRule, skip_rule
 from lenity.types import FinishReason, Generation
 
 
@@ -39,7 +42,9 @@ class Decoder:
     """A target, a drafter and a policy, ready to generate.
 
     ``drafter=None`` is plain decoding. ``max_batch_size`` requests are decoded together; further
-    ones enter as others end. ``max_logits_bytes`` bounds the float32 logits held at once.
+    ones enter as others end. ``max_logits_bytes`` bounds the float32 logits held at once. ``skip``
+    is a skip rule or its spec: drafts it trusts are committed without a target pass; with
+    ``shadow`` a pass that changes nothing then says what strict would have accepted.
     """
 
     def __init__(
@@ -48,6 +53,8 @@ class Decoder:
         target: LanguageModel,
         drafter: Drafter | str | None = None,
         policy: Policy | str = "strict",
+        skip: SkipRule | str | None = None,
+        shadow: bool = False,
         max_batch_size: int = 8,
         max_logits_bytes: int = DEFAULT_CHUNK_BYTES,
     ) -> None:
@@ -65,23 +72,30 @@ class Decoder:
         self.target = target
         self.drafter = _as_drafter(drafter)
         self.policy = _as_policy(policy)
+        self.skip, self.shadow = _as_skip(skip, self.drafter), shadow
         self.max_batch_size, self.max_logits_bytes = max_batch_size, max_logits_bytes
         if self.drafter is not None:
             self.drafter.open(target, target.new_cache())  # refused now rather than mid-way
 
     def generate(
-        self, prompts: Any, settings: GenerationSettings | None = None, **changes: Any
+        self,
+        prompts: Any,
+        settings: GenerationSettings | None = None,
+        *,
+        observer: Observer | None = None,
+        **changes: Any,
     ) -> Any:
         """Return one Generation for one prompt, a list in order for a list of prompts.
 
-        ``changes`` are fields of GenerationSettings. On Ctrl-C every request is returned with
+        ``changes`` are fields of GenerationSettings; ``observer`` sees every round that the target
+        verifies (lenity.engine.tracing). On Ctrl-C every request is returned with
         what was committed to it and finish_reason ``interrupted``; nothing is half there. A
         LenityError on the way carries the same list as ``error.generations``.
         """
         requests, is_single = as_requests(prompts)
         sequences = self._sequences(requests, GenerationSettings.of(settings, changes))
         try:
-            for _ in self._rounds(sequences, streams={}):
+            for _ in self._rounds(sequences, {}, observer):
                 pass
         except KeyboardInterrupt:
             pass  # the requests say so themselves: their last commit did not finish them
@@ -134,17 +148,31 @@ class Decoder:
         return Chunk(index=row.index, text=left, token_ids=token_ids, generation=generation)
 
     def _sequences(self, requests: list[Any], settings: GenerationSettings) -> list[Sequence]:
-        return [
+        rows = [
             make_sequence(request, index, self.target, self.policy, settings)
             for index, request in enumerate(requests)
         ]
+        if self.skip is not None:
+            for row in rows:
+                check_skippable(row)
+        check_laws(self.drafter, rows)
+        return rows
 
     def _rounds(
-        self, sequences: list[Sequence], streams: dict[int, TextStream]
+        self,
+        sequences: list[Sequence],
+        streams: dict[int, TextStream],
+        observer: Observer | None = None,
     ) -> Iterator[list[Sequence]]:
         """Yield the rows after every round, finished ones included; rows enter and leave."""
         waiting = deque(sequences)
-        batch = Batch(self.target, self.drafter)
+        batch = Batch(
+            self.target,
+            self.drafter,
+            skip=self.skip,
+            has_shadow=self.shadow,
+            observer=observer,
+        )
         while waiting or len(batch):
             while waiting and len(batch) < self.max_batch_size:
                 row = waiting.popleft()
@@ -167,7 +195,7 @@ class Decoder:
         commits = tuple(row.commits)
         last = commits[-1] if commits else None
         reason = last.finish_reason if last is not None else None
-        receipt = tuple(receipt for commit in commits for receipt in commit.receipts)
+        receipt = row.receipts
         token_ids = tuple(item.token_id for item in receipt)
         assert sum(c.record.emitted for c in commits) == len(token_ids)
         fallback = self._fallback(row)
@@ -186,6 +214,7 @@ class Decoder:
             gamma=row.settings.gamma if self.drafter is not None else 0,
             prefill_seconds=row.prefill_seconds,
             processor_states=row.processor_states if last is None else last.processor_states,
+            skip="none" if self.skip is None else self.skip.spec,
         )
 
     def _fallback(self, row: Sequence) -> str | None:
@@ -212,6 +241,19 @@ def _as_policy(value: Policy | str) -> Policy:
             f"Expected a policy or its spec, such as 'strict' or 'asd:budget=8', got {value!r}."
         )
     return policy(value)
+
+
+def _as_skip(value: SkipRule | str | None, drafter: Drafter | None) -> SkipRule | None:
+    if value is None or value == "none":
+        return None
+    rule = skip_rule(value)
+    if drafter is None or not drafter.is_target_free:
+        got = "no drafter" if drafter is None else f"the drafter {drafter}"
+        raise ConfigError(
+            f"Skip rule {rule} expects a drafter that drafts from tokens alone, got {got}. Skipped "
+            f"tokens have no target features: use masked_diffusion, autoregressive or ngram."
+        )
+    return rule
 
 
 def _as_drafter(value: Drafter | str | None) -> Drafter | None:

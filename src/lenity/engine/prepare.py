@@ -11,7 +11,7 @@ from lenity.models.base import LanguageModel, Tokenizer
 from lenity.policies import Policy, policy
 from lenity.policies.base import TokenPolicy
 from lenity.processors import CountPenalty, MinNewTokens, Processor, RepetitionPenalty
-from lenity.requests import GenerationSettings, Prompt, Request
+from lenity.requests import GenerationSettings, Request
 from lenity.sequences import Sequence
 
 
@@ -19,6 +19,7 @@ def as_requests(prompts: object) -> tuple[list[Request], bool]:
     """Return the requests of what ``generate`` was given, and whether it was a single one.
 
     One prompt is a string, token ids, chat messages or a Request; several are a list of those.
+    Token ids are integers, Python's, numpy's or of a tensor, in a list, an array or a tensor.
     """
     prompts = _listed(prompts)
     if isinstance(prompts, Request):
@@ -34,7 +35,12 @@ def as_requests(prompts: object) -> tuple[list[Request], bool]:
 
 
 def _listed(value: Any) -> Any:
-    """Return a tensor or array of ids, or of rows of ids, as a list; others as they are."""
+    """Return tensors and arrays of ids, or of rows of ids, as lists, and their scalars as numbers.
+
+    Everything else is returned as it is, a list with its items.
+    """
+    if isinstance(value, list | tuple):
+        return [_listed(item) for item in value]
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -111,6 +117,23 @@ def make_sequence(
     )
 
 
+def check_skippable(row: Sequence) -> None:
+    """Refuse what verifier skipping is not defined for. Raises ConfigError."""
+    if not row.sampling.is_greedy:
+        raise ConfigError(
+            f"Request {row.name}: verifier skipping is defined for greedy decoding, got "
+            f"temperature {row.settings.temperature:g}. Use temperature=0, or decode without a "
+            f"skip rule."
+        )
+    if row.processors:
+        names = ", ".join(type(processor).__name__ for processor in row.processors)
+        raise ConfigError(
+            f"Request {row.name}: expected no logits processors under a skip rule, got {names}. A "
+            f"skipped token never meets them: leave penalties, min_new_tokens and processors out, "
+            f"or decode without a skip rule."
+        )
+
+
 def _own_settings(request: Request, shared: GenerationSettings) -> GenerationSettings:
     """Return a request's settings: its own in place of the shared ones, or changes to them."""
     own = request.settings
@@ -119,8 +142,11 @@ def _own_settings(request: Request, shared: GenerationSettings) -> GenerationSet
     return GenerationSettings.of(shared, own) if isinstance(own, Mapping) else own
 
 
-def encode(prompt: Prompt, target: LanguageModel, name: str) -> list[int]:
-    """Return the token ids of a prompt. Raises ConfigError when empty or outside the model."""
+def encode(prompt: Any, target: LanguageModel, name: str) -> list[int]:
+    """Return the token ids of a prompt.
+
+    Raises ConfigError for what is no prompt, an empty one, or ids outside the model.
+    """
     token_ids = _encode(prompt, target, name)
     if not token_ids:
         raise ConfigError(
@@ -131,11 +157,16 @@ def encode(prompt: Prompt, target: LanguageModel, name: str) -> list[int]:
     return token_ids
 
 
-def _encode(prompt: Prompt, target: LanguageModel, name: str) -> list[int]:
+def _encode(prompt: Any, target: LanguageModel, name: str) -> list[int]:
     if isinstance(prompt, str):
         return _tokenizer(target, name).encode(prompt)
+    if not isinstance(prompt, SequenceOf) or isinstance(prompt, bytes | bytearray):
+        raise ConfigError(
+            f"Request {name}: expected a text, token ids or chat messages as a prompt, got "
+            f"{prompt!r}. Give one of them."
+        )
     if prompt and isinstance(prompt[0], Mapping):
-        return _tokenizer(target, name).encode_chat(prompt)  # type: ignore[arg-type]
+        return _tokenizer(target, name).encode_chat(prompt)
     token_ids: list[int] = []
     for position, item in enumerate(prompt):
         if isinstance(item, bool) or not isinstance(item, int):

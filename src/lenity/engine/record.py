@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -35,8 +36,10 @@ class _Read:
     top_logits: list[float]
 
 
-def commit_rows(batch: Batch, draft: Draft, scored: Scored, verdict: Verdict) -> list[Commit]:
-    """Return what this round adds to each row.
+def commit_rows(
+    batch: Batch, draft: Draft, scored: Scored, verdict: Verdict, rows: SequenceOf[int]
+) -> dict[int, Commit]:
+    """Return what this round adds to each of ``rows``, by row.
 
     Nothing is changed before every row was found finite. Raises NonFiniteError. Rows behind a
     rejected draft token decide nothing and may be anything: a grammar may mask all of them.
@@ -44,11 +47,11 @@ def commit_rows(batch: Batch, draft: Draft, scored: Scored, verdict: Verdict) ->
     is_greedy = all(row.sampling.is_greedy for row in batch.rows)
     reads = _read(draft, scored.scores, verdict, is_greedy=is_greedy)
     check_finite(
-        [read.top_logits for read in reads],
-        [read.accepted_length for read in reads],
-        [row.name for row in batch.rows],
+        [reads[row].top_logits for row in rows],
+        [reads[row].accepted_length for row in rows],
+        [batch.rows[row].name for row in rows],
     )
-    return [_commit_row(batch, index, read, scored) for index, read in enumerate(reads)]
+    return {row: _commit_row(batch, row, reads[row], scored) for row in rows}
 
 
 def _read(draft: Draft, scores: Scores, verdict: Verdict, *, is_greedy: bool) -> list[_Read]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -14,11 +15,26 @@ from torch import Tensor
 from lenity.drafters.base import DraftContext, no_draft
 from lenity.engine.batch import Batch
 from lenity.engine.clock import Clock
+from lenity.engine.divergence import compare_laws, wants_divergence
 from lenity.engine.record import commit_rows
 from lenity.engine.score import score
+from lenity.engine.skipping import (
+    block_rows,
+    charge_pending,
+    commit_skip,
+    decide,
+    only,
+    price_pending,
+    settle,
+    shadow_lengths,
+    with_pending,
+)
+from lenity.engine.tracing import RoundView
 from lenity.errors import ShapeError
+from lenity.models.base import HiddenStates
 from lenity.policies.verify import verify_greedy, verify_sampled
 from lenity.sampling import Coins, Purpose, probabilities
+from lenity.sequences import Commit
 from lenity.types import Draft, Scores, Verdict
 
 _Rows = TypeVar("_Rows", Draft, Scores)
@@ -31,20 +47,74 @@ def run_round(batch: Batch, *, chunk_bytes: int) -> None:
     coins = Coins([row.seed for row in batch.rows], [len(row.token_ids) for row in batch.rows])
     with clock.stage("draft"):
         draft = propose(batch, coins)
-    with clock.stage("target"):
-        hidden = batch.target.hidden_states(block(batch, draft), batch.cache, taps=batch.taps)
-        scored = score(batch, draft, hidden.last, clock, chunk_bytes=chunk_bytes)
     with clock.stage("verify"):
-        verdict = verify(batch, draft, scored.scores, coins)
+        skipped = decide(batch, draft)
+    rows = [index for index, count in enumerate(skipped) if not count]
+    shadow = shadow_lengths(batch, draft, skipped) if batch.has_shadow else [None] * len(batch)
+    commits: dict[int, Commit] = {}
+    hidden: HiddenStates | None = None
+    if rows:
+        hidden, commits = _verify_rows(batch, draft, rows, coins, clock, chunk_bytes=chunk_bytes)
+    for index, count in enumerate(skipped):
+        if count:
+            with clock.stage("commit"):
+                commits[index] = commit_skip(batch, index, draft, count, shadow[index])
+            if commits[index].finish_reason is not None:
+                with clock.stage("target"):
+                    commits[index] = settle(batch, index, commits[index], chunk_bytes=chunk_bytes)
     with clock.stage("commit"):
-        commits = commit_rows(batch, draft, scored, verdict)
-        batch.cache.commit([len(c.receipts) for c in commits])
-        if batch.session is not None:
-            batch.session.observe([c.record.accepted for c in commits], hidden.features)
+        _move_caches(batch, commits, hidden)
     seconds = clock.seconds()
-    for index, (row, commit) in enumerate(zip(batch.rows, commits, strict=True)):
+    for index, row in enumerate(batch.rows):
+        commit = commits[index]
         batch.ledger.charge(index, commit.record.regret_units)
         row.add(replace(commit, record=replace(commit.record, seconds=seconds)))
+
+
+def _verify_rows(
+    batch: Batch, draft: Draft, rows: list[int], coins: Coins, clock: Clock, *, chunk_bytes: int
+) -> tuple[HiddenStates, dict[int, Commit]]:
+    """Score, verify and commit these rows of the batch; the others are padding to the pass."""
+    draft = only(draft, rows, len(batch))
+    with clock.stage("target"):
+        inputs = with_pending(batch, block(batch, draft))
+        hidden = batch.target.hidden_states(inputs, batch.cache, taps=batch.taps)
+        own = block_rows(batch, hidden.last, draft.gamma + 1)
+        scored = score(batch, draft, own, clock, chunk_bytes=chunk_bytes)
+    with clock.stage("verify"):
+        if wants_divergence(batch):
+            scored = replace(scored, scores=compare_laws(batch, draft, scored.scores))
+        verdict = verify(batch, draft, scored.scores, coins)
+    with clock.stage("commit"):
+        priced = {
+            row: price_pending(batch, row, hidden.last[row], chunk_bytes=chunk_bytes)
+            for row in rows
+            if batch.rows[row].num_pending
+        }
+        commits = commit_rows(batch, draft, scored, verdict, rows)
+        for row, receipts in priced.items():
+            commits[row] = charge_pending(commits[row], receipts)
+    if batch.observer is not None:
+        batch.observer.observe(view(batch, draft, scored.scores, commits))
+    return hidden, commits
+
+
+def _move_caches(batch: Batch, commits: Mapping[int, Commit], hidden: HiddenStates | None) -> None:
+    """Make what was committed count in the target's cache and in the drafter's.
+
+    A skipping row leaves the target's cache alone; to its drafter the last skipped token is the
+    next token, which it has not been fed.
+    """
+    ordered = [commits[row] for row in range(len(batch))]
+    batch.cache.commit(
+        [
+            len(c.receipts) + row.num_pending if not c.record.skipped else 0
+            for row, c in zip(batch.rows, ordered, strict=True)
+        ]
+    )
+    if batch.session is not None:
+        accepted = [c.record.accepted + max(c.record.skipped - 1, 0) for c in ordered]
+        batch.session.observe(accepted, hidden.features if hidden is not None else None)
 
 
 def propose(batch: Batch, coins: Coins) -> Draft:
@@ -57,6 +127,7 @@ def propose(batch: Batch, coins: Coins) -> Draft:
         limits=limits,
         sampling=[row.sampling for row in batch.rows],
         coins=coins,
+        wants_logprobs=wants_divergence(batch),
     )
     draft = batch.session.propose(context)
     if draft.gamma > context.gamma or len(draft.lengths) != len(batch):
@@ -64,7 +135,21 @@ def propose(batch: Batch, coins: Coins) -> Draft:
             f"Expected a draft of {len(batch)} rows and at most {context.gamma} tokens, got "
             f"{len(draft.lengths)} rows of {draft.gamma}. A drafter must keep to context.limits."
         )
+    check_lengths(batch, draft, limits)
     return draft
+
+
+def check_lengths(batch: Batch, draft: Draft, limits: SequenceOf[int]) -> None:
+    """Refuse a row whose draft is longer than its own limit. Raises ShapeError.
+
+    B integers are read from the device; a comparison made there would wait for the same work.
+    """
+    for row, limit, length in zip(batch.rows, limits, draft.lengths.tolist(), strict=True):
+        if not 0 <= length <= min(limit, draft.gamma):
+            raise ShapeError(
+                f"Expected 0 to {limit} draft tokens for request {row.name}, in a block of "
+                f"{draft.gamma}, got {length}. A drafter must keep to context.limits, row by row."
+            )
 
 
 def block(batch: Batch, draft: Draft) -> Int[Tensor, "B R"]:
@@ -120,19 +205,42 @@ def may_relax(batch: Batch, draft: Draft, scores: Scores) -> Bool[Tensor, "B G"]
     Never where a special or stop token would be relaxed or relaxed away (unless the policy says
     so), and never once an ending id of the relaxed phase is in the text or in the draft before.
     """
-    top_id = scores.top_id[:, :-1]
-    is_guarded = batch.guarded.gather(1, draft.token_ids) | batch.guarded.gather(1, top_id)
-    allowed = ~is_guarded
+    allowed = ~is_guarded(batch, draft, scores)
     for index, row in enumerate(batch.rows):
         if getattr(row.policy, "relax_special", False):
             allowed[index] = True
+    return allowed & ~is_closed(batch, draft)
+
+
+def is_guarded(batch: Batch, draft: Draft, scores: Scores) -> Bool[Tensor, "B G"]:
+    """Return where a special or stop token is drafted, or is the target's choice."""
+    top_id = scores.top_id[:, :-1]
+    return batch.guarded.gather(1, draft.token_ids) | batch.guarded.gather(1, top_id)
+
+
+def is_closed(batch: Batch, draft: Draft) -> Bool[Tensor, "B G"]:
+    """Return where an ending id of the relaxed phase stands before, in the text or the draft."""
+    closed = torch.zeros_like(draft.token_ids, dtype=torch.bool)
+    for index, row in enumerate(batch.rows):
         if row.is_phase_over:
-            allowed[index] = False
+            closed[index] = True
         elif row.settings.strict_after:
-            ends = torch.tensor(row.settings.strict_after, device=allowed.device)
+            ends = torch.tensor(row.settings.strict_after, device=closed.device)
             is_end = torch.isin(draft.token_ids[index], ends).to(torch.int64)
-            allowed[index] &= is_end.cumsum(0) - is_end == 0
-    return allowed
+            closed[index] = is_end.cumsum(0) - is_end > 0
+    return closed
+
+
+def view(batch: Batch, draft: Draft, scores: Scores, commits: Mapping[int, Commit]) -> RoundView:
+    """Return what an observer may look at."""
+    return RoundView(
+        rows=batch.rows,
+        draft=draft,
+        scores=scores,
+        is_guarded=is_guarded(batch, draft, scores),
+        is_closed=is_closed(batch, draft),
+        commits=commits,
+    )
 
 
 def _take(value: _Rows, rows: list[int]) -> _Rows:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from lenity.engine.batch import Batch
 from lenity.engine.clock import Clock
-from lenity.errors import OutOfMemoryError
+from lenity.errors import OutOfMemoryError, is_out_of_memory
 from lenity.policies.base import RelaxedPolicy
 from lenity.processors import apply_all, walk
-from lenity.scoring import reduce_logits
+from lenity.scoring import reduce_logits, rows_per_chunk
 from lenity.types import Draft, Scores
 
 
@@ -41,7 +41,7 @@ def score(
     """Return the scores of every row of the block; the head runs in the target's stage."""
     flat = hidden.reshape(-1, hidden.shape[-1])
     processing = _Processing(batch, draft)
-    chunk_rows = max(1, chunk_bytes // (4 * batch.target.vocab_size))
+    chunk_rows = rows_per_chunk(chunk_bytes, batch.target.vocab_size)
 
     def logits_of(start: int, stop: int) -> Float[Tensor, "N V"]:
         with clock.stage("target"):
@@ -57,7 +57,7 @@ def score(
                 logits_of, draft, needs=needs, keep_logits=keep_logits, chunk_rows=chunk_rows
             )
     except (RuntimeError, MemoryError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         gib = min(chunk_rows, flat.shape[0]) * batch.target.vocab_size * 4 / 2**30
         raise OutOfMemoryError(
@@ -83,12 +83,6 @@ def _wants(batch: Batch, *, is_one_chunk: bool) -> tuple[frozenset[str], bool]:
         needs |= {"draft_rank"}
     keep = any(not row.sampling.is_greedy or row.settings.top_logprobs for row in batch.rows)
     return needs, keep
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        "allocate memory" in str(error)
-    )
 
 
 class _Processing:

@@ -2,10 +2,15 @@
 
 Column c of a row holds the token at position c, always, sliding windows included: a window lives in
 the mask, never in the buffer. What lies behind a row's length is stale or zero, finite, and masked.
+
+The buffers are ordinary tensors even where they are made in inference mode, as the engine's are:
+torch lets nobody write into an inference tensor outside of it, so a cache that a decoder filled
+could not be read on by its owner. Nothing is copied for it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +19,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from lenity.errors import CacheError, OutOfMemoryError, UnsupportedModelError
+from lenity.errors import (
+    CacheError,
+    OutOfMemoryError,
+    UnsupportedModelError,
+    is_out_of_memory,
+)
 from lenity.models.base import KVCache
 
 CAPACITY_STEP = 256
@@ -114,8 +124,8 @@ class SlotLayer(CacheLayerMixin):
     def select(self, rows: Int[Tensor, " B"]) -> None:
         """Keep these rows, in this order."""
         if self.is_initialized:
-            self.keys = self.keys.index_select(0, rows.to(self.keys.device))
-            self.values = self.values.index_select(0, rows.to(self.values.device))
+            kept = self._rows_of("keys", rows), self._rows_of("values", rows)
+            self.keys, self.values = kept
 
     def stack(self, other: SlotLayer, own_rows: int, other_rows: int) -> None:
         """Put another layer's rows behind one's own; a layer never used counts as zeros."""
@@ -147,14 +157,28 @@ class SlotLayer(CacheLayerMixin):
         # Zeroed, not empty: a masked column has weight 0, and 0 x NaN is NaN.
         shape = (rows, like.shape[1], self.slots.capacity, like.shape[3])
         try:
-            return torch.zeros(shape, dtype=like.dtype, device=like.device)
+            with torch.inference_mode(False):
+                return torch.zeros(shape, dtype=like.dtype, device=like.device)
         except (RuntimeError, MemoryError):
-            size = rows * like.shape[1] * shape[2] * shape[3] * like.element_size() / 2**30
-            raise OutOfMemoryError(
-                f"The {self.label} {part} needs {size:.3g} GiB on {like.device} for {rows} rows "
-                f"of {shape[2]} positions, and that could not be allocated. Use fewer requests "
-                f"at a time, shorter prompts, or a smaller dtype."
-            ) from None
+            raise self._no_room(part, shape, like) from None
+
+    def _rows_of(self, part: str, rows: Int[Tensor, " B"]) -> Tensor:
+        old: Tensor = getattr(self, part)
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                return old.index_select(0, rows.to(old.device))
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise self._no_room(part, (len(rows), *old.shape[1:]), old) from None
+
+    def _no_room(self, part: str, shape: tuple[int, ...], like: Tensor) -> OutOfMemoryError:
+        size = math.prod(shape) * like.element_size() / 2**30
+        return OutOfMemoryError(
+            f"The {self.label} {part} needs {size:.3g} GiB on {like.device} for {shape[0]} rows "
+            f"of {shape[2]} positions, and that could not be allocated. Use fewer requests "
+            f"at a time, shorter prompts, or a smaller dtype."
+        )
 
     def _refuse(self, key_states: Tensor) -> None:
         raise CacheError(

@@ -9,8 +9,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lenity.errors import CacheError, UnsupportedModelError
-from lenity.models.backbone import Backbone, Head, positions_limit
+from lenity.errors import (
+    CacheError,
+    LenityError,
+    OutOfMemoryError,
+    UnsupportedModelError,
+    is_out_of_memory,
+)
+from lenity.models.backbone import Backbone, Head, positions_limit, text_config
 from lenity.models.base import HiddenStates, KVCache, Tokenizer
 from lenity.models.cache import SlotCache
 from lenity.models.probe import ProbeVerdict, probe
@@ -68,14 +74,35 @@ class CausalLM:
         Row b attends to its first ``lengths[b] + offset`` cached tokens and, causally, to its own.
         ``taps`` are layer indices whose output, the residual stream, is returned; -1 is what enters
         the first layer, ``num_layers`` what enters the LM head. ``layers`` runs only these layers
-        and leaves the others' caches alone. Raises CacheError, ConfigError.
+        and leaves the others' caches alone. Raises CacheError, ConfigError, OutOfMemoryError.
         """
         if not isinstance(cache, SlotCache):
             raise CacheError(
                 f"Expected a cache made by new_cache() of {self.name}, got "
                 f"{type(cache).__name__}. Make one with model.new_cache(batch_size)."
             )
-        return self._backbone.run(token_ids, cache, offset=offset, taps=taps, layers=layers)
+        try:
+            return self._backbone.run(token_ids, cache, offset=offset, taps=taps, layers=layers)
+        except (RuntimeError, MemoryError) as error:
+            if isinstance(error, LenityError) or not is_out_of_memory(error):
+                raise
+            raise self._no_room(token_ids, cache.slots.width) from error
+
+    def _no_room(self, token_ids: Int[Tensor, "B T"], width: int) -> OutOfMemoryError:
+        """Return the error of a forward; its size is that of the widest activation of a layer.
+
+        That is the MLP's, or the mask's where the context is longer than the MLP is wide.
+        """
+        config = text_config(self.module.config)
+        mlp = getattr(config, "intermediate_size", None) or 4 * self.hidden_size
+        rows, count = token_ids.shape
+        size = rows * count * max(mlp, width) * self.dtype.itemsize / 2**30
+        return OutOfMemoryError(
+            f"The activations of {self.name} need {size:.3g} GiB or more on {self.device} for one "
+            f"layer over {rows} rows of {count} tokens, with {width} cached positions, and that "
+            f"could not be allocated. Use fewer requests at a time, shorter prompts, or a "
+            f"smaller dtype."
+        )
 
     @torch.no_grad()
     def embed(self, token_ids: Int[Tensor, "*N"]) -> Float[Tensor, "*N H"]:

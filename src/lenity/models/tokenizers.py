@@ -63,7 +63,7 @@ class HFTokenizer:
     def encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """Return the ids of a conversation, ready for the assistant's reply.
 
-        Raises ConfigError when the tokenizer has no chat template.
+        Raises ConfigError when the tokenizer has no chat template, or the template refuses.
         """
         if not self.tokenizer.chat_template:
             raise ConfigError(
@@ -72,9 +72,15 @@ class HFTokenizer:
             )
         for message in messages:
             _check_unicode(str(message.get("content", "")))
-        encoded = self.tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, tokenize=True, return_dict=True
-        )
+        try:
+            encoded = self.tokenizer.apply_chat_template(
+                list(messages), add_generation_prompt=True, tokenize=True, return_dict=True
+            )
+        except Exception as error:  # a template is a program of its own, and raises what it likes
+            raise ConfigError(
+                f"Expected messages the chat template takes, got {type(error).__name__} from it: "
+                f"{error}. Change the roles or their order, or use the plain-text prompt form."
+            ) from None
         return list(encoded["input_ids"])
 
     def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
@@ -95,6 +101,28 @@ class HFTokenizer:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         model = json.loads(backend.to_str())["model"] if backend is not None else {}
         return hashlib.sha256(json.dumps(model.get("merges")).encode()).hexdigest()
+
+
+def vocabulary_hash(tokenizer: Any) -> str | None:
+    """Return 16 hex digits of the SHA-256 of every id's token, None where tokens are not known."""
+    tokens = getattr(tokenizer, "vocabulary", None)
+    return None if tokens is None else _short_hash(json.dumps(sorted(tokens.items())))
+
+
+def template_hash(tokenizer: Any) -> str | None:
+    """Return 16 hex digits of the SHA-256 of the chat template's text, None where there is none.
+
+    ``tokenizer`` is a HFTokenizer or what it wraps. Of several named templates all count, as JSON.
+    """
+    template = getattr(getattr(tokenizer, "tokenizer", tokenizer), "chat_template", None)
+    if not template:
+        return None
+    is_text = isinstance(template, str)
+    return _short_hash(template if is_text else json.dumps(template, sort_keys=True))
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def compare_vocabularies(target: LanguageModel, drafter: LanguageModel) -> None:

@@ -11,7 +11,9 @@ POLICIES = Registry(
     "policy",
     {
         "asd": "lenity.policies.asd:Asd",
+        "fuzzy": "lenity.policies.fuzzy:Fuzzy",
         "lenience": "lenity.policies.lenience:Lenience",
+        "margin": "lenity.policies.margin:Margin",
         "priced": "lenity.policies.priced:Priced",
         "strict": "lenity.policies.strict:Strict",
         "top_k": "lenity.policies.top_k:TopK",

@@ -15,9 +15,11 @@ from torch import nn
 
 from lenity.errors import ConfigError, NonFiniteError
 from lenity.models.base import LanguageModel
+from lenity.models.heads.checkpoint import Checkpoint, open_checkpoint
+from lenity.models.heads.made_for import MadeFor
 from lenity.training.batches import endless, load_batch
 from lenity.training.capture import Reply
-from lenity.training.checkpoint import Sizes, write_drafter
+from lenity.training.checkpoint import Sizes, begin_with, known_ids, write_drafter
 from lenity.training.recipe import Outcome, Recipe, recipe
 from lenity.training.run_state import Progress, RunState, open_run
 from lenity.training.settings import TrainingSettings
@@ -71,13 +73,19 @@ class Trainer:
                 f"{store.folder}, all held out. Record more replies and capture them."
             )
         saved = open_run(folder, settings, target.name)
-        kept = saved["kept_ids"] if saved else self._choose_vocabulary(replies)
+        initial = None if saved else _open_initial(settings.initial, target)
+        kept = saved["kept_ids"] if saved else None
+        if initial is not None:
+            kept = known_ids(initial, target.vocab_size)
+        kept = self._choose_vocabulary(replies) if kept is None else kept
         self.tables = TargetTables(target, kept)
         head = self.recipe.build(target, self.tables, settings.seed).train()
+        if initial is not None:
+            begin_with(initial, self.recipe.publish(head, target, self.tables))
         self.state = RunState(folder, head, _optimizer(head, settings), kept)
         if saved:
             self.state.restore(saved)
-        self._report = report
+        self._report, self._made_for = report, MadeFor.of(target)
         self._sizes: Sizes | None = None
         self._walks: dict[str, Walk] = {}
         self._is_bf16 = is_bf16(settings.precision, target.device)
@@ -89,12 +97,13 @@ class Trainer:
         skip = progress.step * settings.accumulate
         batches = endless(lengths, settings.batch_size, settings.seed, skip)
         while self.share_done < 1:
-            began = time.perf_counter()
+            began, cpu_began = time.perf_counter(), time.process_time()
             micro = [next(batches) for _ in range(settings.accumulate)]
             rate, outcomes, norm = self._step(micro)
             progress.step += 1
             progress.num_bases += sum(outcome.num_bases for outcome in outcomes)
             progress.seconds += time.perf_counter() - began
+            progress.cpu_seconds += time.process_time() - cpu_began
             self._after(rate, outcomes, norm)
         if not self._walks:
             self._validate()
@@ -107,8 +116,12 @@ class Trainer:
     def share_done(self) -> float:
         """How much of the run is over, by steps or by time, whichever is further."""
         progress, settings = self.state.progress, self.settings
-        by_time = progress.seconds / (60 * settings.max_minutes) if settings.max_minutes else 0.0
-        return max(progress.step / settings.steps, by_time)
+        spent = (
+            (progress.seconds, settings.max_minutes),
+            (progress.cpu_seconds, settings.max_cpu_minutes),
+        )
+        by_time = [seconds / (60 * minutes) for seconds, minutes in spent if minutes]
+        return max(progress.step / settings.steps, *by_time, 0.0)
 
     def validate(self) -> dict[str, Walk]:
         """Return walks along the held-out replies, by family."""
@@ -184,7 +197,9 @@ class Trainer:
         if score >= progress.best or self._sizes is None:
             published = self.recipe.publish(self.state.head, self.target, self.tables)
             if score >= progress.best:
-                self._sizes = write_drafter(published, self.state.folder / DRAFTER)
+                self._sizes = write_drafter(
+                    published, self.state.folder / DRAFTER, made_for=self._made_for
+                )
             progress.best = max(score, progress.best)
 
     def _tell(self, line: dict[str, Any]) -> None:
@@ -192,6 +207,7 @@ class Trainer:
         place = {
             "step": progress.step,
             "seconds": round(progress.seconds, 2),
+            "cpu_seconds": round(progress.cpu_seconds, 2),
             "num_bases": progress.num_bases,
         }
         self.state.report(place | line)
@@ -230,6 +246,10 @@ def is_bf16(precision: str, device: torch.device) -> bool:
         return True
     # Without such instructions, bfloat16 is emulated and slower than float32.
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def _open_initial(name: str | None, target: LanguageModel) -> Checkpoint | None:
+    return None if name is None else open_checkpoint(name, target=target)
 
 
 def _optimizer(head: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:

@@ -132,13 +132,7 @@ class BlockRecipe(Recipe):
             )
         weights = torch.exp(-steps / self.slot_scale)
         loss = weighted_mean(losses, is_there & (rows >= 0), weights)
-        hits = is_best(logits, rows) & is_there
-        counts = is_there.flatten(0, 1).sum(0).clamp_min(1)
-        return Outcome(
-            loss=loss,
-            accuracy=hits.flatten(0, 1).sum(0) / counts,
-            num_bases=int(is_there[..., 0].sum()),
-        )
+        return Outcome.of(loss, is_best(logits, rows), is_there)
 
     @torch.no_grad()
     def hits(self, head: Any, batch: ReplyBatch, tables: TargetTables) -> Bool[Tensor, "B M K"]:

@@ -111,9 +111,7 @@ class Eagle3Recipe(Recipe):
             hits.append(is_best(logits, rows[..., step]))
         weights = self.step_decay ** torch.arange(self.unroll, device=rows.device)
         loss = weighted_mean(torch.stack(losses, -1), is_there & (rows >= 0), weights)
-        counts = is_there.flatten(0, 1).sum(0).clamp_min(1)
-        accuracy = (torch.stack(hits, -1) & is_there).flatten(0, 1).sum(0) / counts
-        return Outcome(loss=loss, accuracy=accuracy, num_bases=int(is_there[..., 0].sum()))
+        return Outcome.of(loss, torch.stack(hits, -1), is_there)
 
     @torch.no_grad()
     def hits(self, head: Any, batch: ReplyBatch, tables: TargetTables) -> Bool[Tensor, "B M K"]:

@@ -69,13 +69,7 @@ class MedusaRecipe(Recipe):
         losses = hard_cross_entropy(logits, rows)
         weights = self.head_decay ** torch.arange(self.num_heads, device=rows.device)
         loss = weighted_mean(losses, is_there & (rows >= 0), weights)
-        hits = is_best(logits, rows) & is_there
-        counts = is_there.flatten(0, 1).sum(0).clamp_min(1)
-        return Outcome(
-            loss=loss,
-            accuracy=hits.flatten(0, 1).sum(0) / counts,
-            num_bases=int(is_there[..., 0].sum()),
-        )
+        return Outcome.of(loss, is_best(logits, rows), is_there)
 
     @torch.no_grad()
     def hits(self, head: Any, batch: ReplyBatch, tables: TargetTables) -> Bool[Tensor, "B M K"]:

@@ -24,6 +24,7 @@ RECIPES = Registry(
         "dflash": "lenity.training.dspark:DFlashRecipe",
         "dspark": "lenity.training.dspark:DSparkRecipe",
         "eagle3": "lenity.training.eagle3:Eagle3Recipe",
+        "masked_diffusion": "lenity.training.masked_diffusion:MaskedDiffusionRecipe",
         "medusa": "lenity.training.medusa:MedusaRecipe",
     },
 )
@@ -41,6 +42,24 @@ class Outcome:
     loss: Float[Tensor, ""]
     accuracy: Float[Tensor, " K"]
     num_bases: int
+
+    @classmethod
+    def of(
+        cls,
+        loss: Float[Tensor, ""],
+        hits: Bool[Tensor, "B M K"],
+        is_there: Bool[Tensor, "B M K"],
+    ) -> Outcome:
+        """Count ``hits`` (draft token k behind a base is the reply's) where there is such a token.
+
+        The drafts were made from the reply's own tokens, so those before are right.
+        """
+        counts = is_there.flatten(0, 1).sum(0).clamp_min(1)
+        return cls(
+            loss=loss,
+            accuracy=(hits & is_there).flatten(0, 1).sum(0) / counts,
+            num_bases=int(is_there[..., 0].sum()),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

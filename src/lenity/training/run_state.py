@@ -20,16 +20,28 @@ from lenity.training.settings import TrainingSettings
 from lenity.training.store import write_atomically
 
 SETTINGS, STATE, CURVE = "settings.json", "state.pt", "curve.jsonl"
-FREE = ("steps", "max_minutes", "checkpoint_every", "validate_every", "report_every")
+FREE = (
+    "steps",
+    "max_minutes",
+    "max_cpu_minutes",
+    "checkpoint_every",
+    "validate_every",
+    "report_every",
+)
 """Settings that a run may be continued with other values of."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is. ``seconds`` is time spent on steps, over all parts of the run."""
+    """How far a run is.
+
+    ``seconds`` is time spent on steps and ``cpu_seconds`` processor time of all threads, both over
+    all parts of the run.
+    """
 
     step: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     num_bases: int = 0
     best: float = 0.0
 

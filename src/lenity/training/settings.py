@@ -19,6 +19,12 @@ class TrainingSettings(BaseModel):
     max_minutes: float | None = Field(default=None, gt=0)
     """Minutes of training at most, over all parts of the run; the learning rate then falls with
     time, so that the same settings give other weights on another machine"""
+    max_cpu_minutes: float | None = Field(default=None, gt=0)
+    """The same in minutes of processor time, all threads together: a budget that other work on the
+    machine hardly changes"""
+    initial: str | None = None
+    """Checkpoint to begin with, a folder in the published layout: its weights and its vocabulary,
+    with a fresh optimiser; none begins with drawn weights"""
     batch_size: int = Field(default=8, ge=1)
     """Replies in one forward"""
     accumulate: int = Field(default=1, ge=1)

@@ -56,6 +56,8 @@ class RoundCounts(Frozen):
     """Target forwards"""
     skipped: int = Field(default=0, ge=0)
     """Tokens emitted without a target pass"""
+    shadow_accepted: int | None = Field(default=None, ge=0)
+    """What strict would have accepted of a skipped round's draft, where a shadow verifier looked"""
     batch_size: int = Field(default=1, ge=1)
     """Requests that shared the round and its seconds"""
     draft_seconds: float = 0.0

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from lenity.errors import ConfigError, LenityError, ModelMismatchError, UnsupportedModelError
+from lenity.models.base import LanguageModel
+from lenity.models.heads.made_for import MadeFor, read_made_for
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -51,13 +53,15 @@ class Entry:
 class Checkpoint:
     """A folder with a config and tensors that are read one by one.
 
-    ``name`` is what the user asked for; ``config`` is ``config.json`` as it is written.
+    ``name`` is what the user asked for; ``config`` is ``config.json`` as it is written;
+    ``made_for`` is None where nothing but the config says which target it was trained for.
     """
 
     name: str
     folder: Path
     config: Mapping[str, Any]
     entries: Mapping[str, Entry] = field(repr=False)
+    made_for: MadeFor | None = None
 
     @property
     def keys(self) -> frozenset[str]:
@@ -129,11 +133,14 @@ PACKAGED = {"demo:smollm2": "smollm2-eagle3"}
 """Drafters that lenity ships, by the name of the target they were trained for."""
 
 
-def open_checkpoint(name: str | Path, *, revision: str | None = None) -> Checkpoint:
+def open_checkpoint(
+    name: str | Path, *, revision: str | None = None, target: LanguageModel | None = None
+) -> Checkpoint:
     """Open a folder, or a hub id, with ``config.json`` and weights.
 
     Nothing but headers is read from safetensors; ``.bin`` and ``.pt`` files are unpickled with
-    ``weights_only``. Raises ConfigError for what is not there or cannot be read.
+    ``weights_only``. Raises ConfigError for what is not there or cannot be read, and
+    ModelMismatchError for a drafter that says it was trained for another target than ``target``.
     """
     folder = _find_folder(str(name), revision)
     config = _read_json(folder / "config.json")
@@ -143,10 +150,15 @@ def open_checkpoint(name: str | Path, *, revision: str | None = None) -> Checkpo
             f"Expected plain weights, got a quantised drafter in {folder} ({listed(quantised)}). "
             f"Use its unquantised checkpoint; a drafter is small."
         )
+    made_for = read_made_for(folder)
+    if made_for is not None and target is not None:
+        made_for.check(str(name), target)
     entries: dict[str, Entry] = {}
     for file in _weight_files(folder):
         entries |= _guarded(file, partial(_read_entries, file))
-    return Checkpoint(name=str(name), folder=folder, config=config, entries=entries)
+    return Checkpoint(
+        name=str(name), folder=folder, config=config, entries=entries, made_for=made_for
+    )
 
 
 def fill(
