@@ -6,7 +6,8 @@ the acceptance of each draft position given those before. Strict must equal plai
 for token, in float32; exits 1 if it does not.
 
     python -m benchmarks.masked_drafter DIR [--gammas 8 16] [--steps 2] [--prompts 12]
-        [--families maths data] [--max-new-tokens 96] [--schedule dream] [--confidence entropy]
+        [--families data maths] [--max-new-tokens 96] [--schedule dream] [--confidence entropy]
+        [--drafter-dtype bfloat16]
 """
 
 from __future__ import annotations
@@ -25,17 +26,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("drafter", help="directory or hub id of a masked-diffusion model")
     parser.add_argument("--target", default="demo:smollm2")
-    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=["maths", "data"])
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=["data", "maths"])
     parser.add_argument("--gammas", nargs="+", type=int, default=[8, 16])
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--schedule", default="dream")
     parser.add_argument("--confidence", default="entropy")
+    parser.add_argument("--drafter-dtype", default="float32")
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--max-new-tokens", type=int, default=96)
     chosen = parser.parse_args()
     target = lenity.load(chosen.target, dtype="float32")
-    knobs = {name: getattr(chosen, name) for name in ("steps", "schedule", "confidence")}
-    drafter = lenity.drafter("masked_diffusion", model=chosen.drafter, **knobs)
+    knobs: dict[str, object] = {
+        name: getattr(chosen, name) for name in ("steps", "schedule", "confidence")
+    }
+    knobs |= {"model": chosen.drafter, "dtype": chosen.drafter_dtype}
+    drafter = lenity.drafter("masked_diffusion", **knobs)
     is_equal = True
     print(f"float32, strict, {chosen}")
     print("family gamma: accepted per round, tokens per target pass, rounds; conditional")

@@ -3,9 +3,17 @@ import sys
 
 import pytest
 
-from benchmarks import compare_drafters, demo_drafter, loop_overhead, measure, verify_overhead
+from benchmarks import (
+    compare_drafters,
+    demo_drafter,
+    loop_overhead,
+    masked_drafter,
+    measure,
+    verify_overhead,
+)
 from examples.tiny_model import save_tiny_model
 from lenity.training.capture import capture
+from tests.models.masked_tiny import masked_folder
 from tests.training import rig
 
 
@@ -68,6 +76,18 @@ def test_drafters_are_measured_by_family(tiny, monkeypatch, capsys):
     assert "strict equals plain" in said
     row = next(line for line in said.splitlines() if line.startswith("data   autoregressive"))
     assert row.endswith("; 1.00 1.00 1.00")  # the target agrees with itself
+
+
+def test_a_masked_drafter_is_measured_by_gamma(tiny, tmp_path, monkeypatch, capsys):
+    folder = masked_folder(
+        tmp_path, "dream", vocab_size=258, mask=0, max_position_embeddings=512, eos_token_id=1
+    )
+    short = ["--families", "data", "--prompts", "2", "--max-new-tokens", "6", "--gammas", "2", "3"]
+    monkeypatch.setattr(sys, "argv", ["benchmark", str(folder), "--target", tiny, *short])
+    assert masked_drafter.main() == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == "strict equals plain"
+    assert [line.split(":")[0] for line in said[2:4]] == ["data       2", "data       3"]
 
 
 def test_the_machine_is_stated():

@@ -2,13 +2,15 @@
 
 import sys
 from datetime import date
+from enum import StrEnum
 from importlib.metadata import EntryPoint, EntryPoints
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -178,6 +180,11 @@ def test_a_missing_knob_is_written_for_you():
     assert str(caught.value) == said
 
 
+class Level(StrEnum):
+    LOW = "low"
+    HIGH = "high"
+
+
 class Inner(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -204,12 +211,13 @@ class Many(BaseModel):
     inner: Inner | None = None
     name: str = Field(default="a", pattern="^[a-z]+$")
     when: date | None = None
+    level: Level = Level.LOW
 
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("whole", "x", "whole: expected an integer, got 'x'. whole: Two lines.."),
+        ("whole", "x", "whole: expected an integer, got 'x'. whole: Two lines."),
         ("whole", 1.5, "whole: expected an integer, got 1.5."),
         ("whole", [1], "whole: expected an integer, got [1]."),
         ("whole", 0, "whole: expected more than 0, got 0."),
@@ -236,7 +244,8 @@ class Many(BaseModel):
         ("inner", {}, "needs the knob inner.n."),
         ("inner", {"n": 1, "m": 2}, "inner.m: expected no field of this name, got 2."),
         ("name", "A", "name: expected a text like ^[a-z]+$, got 'A'."),
-        ("when", "soon", "when: expected a valid date or datetime, got 'soon'."),
+        ("when", "soon", "when: expected a valid date or datetime"),
+        ("level", "lwo", "level: expected 'low' or 'high', got 'lwo'. Did you mean 'low'?"),
     ],
 )
 def test_every_kind_of_bad_value_is_told_in_our_words(name, value, said):
@@ -279,6 +288,13 @@ def test_a_value_alone_is_told_too():
     with pytest.raises(ValidationError) as caught:
         TypeAdapter(int).validate_python("x")
     assert explain_value(caught.value) == "expected an integer, got 'x'."
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(Annotated[str, AfterValidator(_refuse)]).validate_python("x")
+    assert explain_value(caught.value) == "'x' is none of ours."
+
+
+def _refuse(value):
+    raise ValueError(f"{value!r} is none of ours.")
 
 
 def test_case_does_not_hide_the_nearest_name():

@@ -120,6 +120,7 @@ _EXPECTED = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "dict_type": "a mapping",
+    "enum": "{expected}",
     "extra_forbidden": "no field of this name",
     "finite_number": "a finite number",
     "float_parsing": "a number",
@@ -144,6 +145,9 @@ _EXPECTED = {
     "tuple_type": "a list",
 }
 """What a knob expected, by pydantic's name of the error; values in braces are in its context."""
+
+_OURS = ("value_error", "assertion_error")
+"""Errors that a validator wrote itself."""
 
 LONGEST_INPUT = 120
 """Characters of a refused value that are shown."""
@@ -179,21 +183,24 @@ def _explain_field(
     where: tuple[int | str, ...], found: list[ErrorDetails], model: type[BaseModel], owner: str
 ) -> str:
     field = model.model_fields.get(str(where[0])) if where else None
-    about = " ".join((field.description or "").split()) if field is not None else ""
+    about = " ".join((field.description or "").split()).rstrip(".") if field is not None else ""
     name, first = ".".join(map(str, where)), found[0]
     if first["type"] == "missing":
         means = f": {about}" if about else ""
         return f"{owner} needs the knob {name}{means}.{_example(name, field, model)}"
     place = f"{owner}: {name}: " if name else f"{owner}: "
-    if first["type"] in ("value_error", "assertion_error"):
-        said = str(first.get("ctx", {}).get("error", first["msg"])).rstrip(".")
-        got = "" if "got " in said else f", got {_shown(first['input'])}"
-        return f"{place}{said}{got}."
+    if first["type"] in _OURS:
+        return f"{place}{_compare(found)}"
     means = f" {where[0]}: {about}." if about else ""
     return f"{place}{_compare(found)}{means}"
 
 
 def _compare(found: list[ErrorDetails]) -> str:
+    """Return what was expected and what came; a check of our own may have said so itself."""
+    if found[0]["type"] in _OURS:
+        said = str(found[0].get("ctx", {}).get("error", found[0]["msg"])).rstrip(".")
+        shown = _shown(found[0]["input"])
+        return f"{said}." if "got " in said or shown in said else f"{said}, got {shown}."
     expected = " or ".join(dict.fromkeys(map(_expected, found)))
     return f"expected {expected}, got {_shown(found[0]['input'])}.{_near_literal(found[0])}"
 
@@ -202,13 +209,12 @@ def _expected(item: ErrorDetails) -> str:
     wording = _EXPECTED.get(item["type"])
     if wording is not None:
         return wording.format(**{k: _spell(v) for k, v in item.get("ctx", {}).items()})
-    said = item["msg"].removeprefix("Input should be ").removeprefix("Input should ")
-    return said.partition(",")[0]
+    return item["msg"].removeprefix("Input should be ").removeprefix("Input should ")
 
 
 def _near_literal(item: ErrorDetails) -> str:
     """Return the nearest of the values a knob allows."""
-    if item["type"] != "literal_error":
+    if item["type"] not in ("literal_error", "enum"):
         return ""
     allowed = re.findall(r"'([^']*)'", item.get("ctx", {}).get("expected", ""))
     return did_you_mean(str(item["input"]), allowed)

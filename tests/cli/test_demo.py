@@ -27,7 +27,17 @@ def test_people_see_tables_reasons_and_a_receipt(run, tiny):
     assert "priced" in said
     assert "plain rounds" in said
     assert "receipt of one answer under asd" in said
-    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_where_no_bar_is_seen_every_stage_says_a_line(run, tiny, options):
+    done = run(*ARGUMENTS, "--model", tiny, *options)
+    assert done.stderr.splitlines() == [
+        f"Loading {tiny}",
+        "Decoding 1 prompt 4 ways in float32, drafter ngram, arms taking turns",
+        "Decoding 2 prompts 2 ways in bfloat16, drafter ngram, arms taking turns",
+        "Measuring what a target pass costs",
+    ]
 
 
 @pytest.mark.parametrize("drafter", ["ngam", "self_speculative"])

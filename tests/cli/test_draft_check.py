@@ -93,7 +93,7 @@ def test_what_people_read(run):
     assert done.exit_code == 0
     said = " ".join(done.stdout.split())
     assert "taps 0, 2, 3 (0 = output of the first layer)" in said
-    assert "trained for ../target" in said
+    assert "trained for ../target is for this target not known" in said
     assert "Looks right." in said
     assert "ngram:" in said
     assert "lenity doctor --curves" in said

@@ -69,7 +69,8 @@ def test_totals_add_up_and_rates_are_made_last():
     assert totals.tokens_per_target_pass == 4
     assert totals.acceptance_rate == 9 / 12
     assert totals.tokens_per_second == 3
-    assert (totals.relaxed, totals.regret_spent) == (3, 1.5)
+    assert (totals.drafted, totals.evaluated, totals.accepted) == (15, 12, 9)
+    assert (totals.relaxed, totals.skipped, totals.regret_spent) == (3, 0, 1.5)
     assert (totals.repeated, totals.ngrams) == (4, 6)
     assert totals.repeated_rate == 4 / 6
     assert (totals.draft_seconds, totals.target_seconds) == (0.75, 1.5)

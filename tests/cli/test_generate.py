@@ -1,6 +1,7 @@
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -125,13 +126,33 @@ def test_a_stop_string_ends_the_text(run_json, tiny):
         (("--policy", "asd", "--drafter", "ngram", "--temperature", "1"), "temperature"),
         (("--dtype", "float33"), "Did you mean 'float32'"),
         (("--file", "x.txt"), "got both"),
+        (("-n", "0"), "max_new_tokens: expected at least 1, got 0"),
+        (("-n", "many"), "expected an integer, got 'many'"),
+        (("--temperature", "nan"), "temperature: expected a finite number, got nan"),
+        (("--top-k", "0"), "top_k: expected at least 1, got 0"),
+        (("--seed", "-1"), "seed: expected at least 0, got -1"),
+        (("--stop", ""), "got an empty one"),
+        (("--device", "gpu"), "Expected a device of this machine, got 'gpu'"),
+        (("--dtype", "int8"), "Expected a dtype, got 'int8'"),
+        (("--policy", "ASD", "--drafter", "ngram"), "Did you mean 'asd'?"),
+        (("--policy", "strict:budget=3"), "has no knob 'budget'"),
+        (("--policy", "asd:gate=1,gate=2", "--drafter", "ngram"), "stands twice"),
+        (("--policy", "top_k:k=1e3", "--drafter", "ngram"), "expected an integer, got '1e3'"),
+        (("--drafter", "ngram:min_match=9"), "min_match must not exceed max_match"),
+        (("--drafter", "autoregressive"), "Write for example autoregressive:model=demo:smollm2"),
+        (("--drafter", "autoregressive:model=/no/where"), "does not exist"),
+        (("--drafter", "autoregressive:model=no/such"), "'no/such' in the hub's cache"),
+        (("--drafter", "self_speculative:skip=99"), "got [99]"),
+        (("--drafter", "self_speculative:skip=/no.json"), "could not read /no.json"),
+        (("--model", ""), "without a config.json"),
+        (("--model", "demo:smolm"), "Did you mean 'demo:smollm2'?"),
     ],
 )
 def test_what_cannot_run_is_refused_with_the_nearest_name(run, tiny, options, hint):
     done = run("generate", PROMPT, "-m", tiny, *options)
     assert done.exit_code == 2
     assert done.stdout == ""
-    assert hint in done.stderr
+    assert hint in " ".join(done.stderr.replace("│", "").split())
     assert "Traceback" not in done.stderr
 
 
@@ -223,3 +244,35 @@ def test_a_real_ctrl_c_leaves_no_traceback(tiny):
     assert first + rest
     assert child.returncode == 130, errors.decode()
     assert b"Traceback" not in errors
+
+
+def test_the_document_holds_every_knob_and_counter(run_json, tiny):
+    (found,) = run_json(
+        "generate", PROMPT, "-m", tiny, "-n", "8", "--drafter", "ngram", "--policy", "asd:budget=2"
+    )["generations"]
+    assert found["effective_policy"] == "asd:budget=2"
+    assert found["policy_knobs"]["budget"] == 2
+    assert found["policy_knobs"]["gate"] == 0.25
+    totals = found["totals"]
+    assert totals["drafted"] >= totals["evaluated"] >= totals["accepted"] >= totals["relaxed"]
+    assert totals["emitted"] == 8 >= totals["rounds"]
+
+
+def test_the_receipt_begins_with_every_knob(run, tiny):
+    done = run("generate", PROMPT, "-m", tiny, "-n", "4", "--receipt")
+    assert "policy strict" in done.stdout
+    drafted = ("--drafter", "ngram", "--policy", "asd:budget=2")
+    said = "".join(
+        run("generate", PROMPT, "-m", tiny, "-n", "4", "--receipt", *drafted).stdout.split()
+    )
+    assert "policyasd:relax_special=false,budget=2,gate=0.25,block_cap=2," in said
+
+
+@pytest.mark.parametrize("command", ["generate", "generate --json"])
+def test_a_template_that_fails_is_a_message(run, tiny, tmp_path, command):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny, folder)
+    (folder / "chat_template.jinja").write_text("{{ raise_exception('no system here') }}")
+    done = run(*command.split(), "hi", "--chat", "-m", str(folder))
+    assert done.exit_code == 2
+    assert "no system here" in done.stderr

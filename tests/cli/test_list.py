@@ -1,5 +1,6 @@
 import pytest
 
+from lenity.cli.list import _default
 from lenity.drafters import DRAFTERS
 from lenity.models.loading import MODELS
 from lenity.policies import POLICIES
@@ -36,3 +37,10 @@ def test_an_unknown_kind_is_exit_2(run):
     done = run("list", "polices")
     assert done.exit_code == 2
     assert "policies" in done.stderr
+
+
+def test_a_default_that_equals_a_truth_value_is_a_number():
+    defaults = [0, 1, 0.0, False, True, None, "auto"]
+    shown = [_default({"is_required": False, "default": default}) for default in defaults]
+    assert shown == ["0", "1", "0.0", "false", "true", "none", "auto"]
+    assert _default({"is_required": True}) == "(required)"

@@ -1,6 +1,8 @@
 import os
+import shlex
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -54,3 +56,40 @@ def test_threads_wait_passively_unless_told_otherwise(run, monkeypatch):
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     run("list", "policies")
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+
+
+COMMAND = "from lenity.cli.main import app; app()"
+
+
+def _start(*arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", COMMAND, *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, **streams)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["table", "document"])
+def test_a_reader_that_goes_away_ends_it_without_a_word(options):
+    with _start("list", "policies", *options, stdout=subprocess.PIPE) as child:
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 141
+
+
+def test_a_full_disk_is_a_message():
+    with open("/dev/full", "w") as full, _start("list", "policies", stdout=full) as child:
+        said = child.stderr.read().decode()
+    assert child.returncode == 2
+    assert "No space left on device. Free some" in said
+    assert "Traceback" not in said
+
+
+def test_closed_streams_are_no_mistake():
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(COMMAND)} list policies"
+    done = subprocess.run(["/bin/sh", "-c", f"{command} <&- >&-"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_option_of_another_type_is_told_in_our_words(run):
+    done = run("generate", "hi", "--gamma", "1.5")
+    assert done.exit_code == 2
+    assert "Input should" not in done.stderr
+    assert "1.5" in done.stderr or "integer" in done.stderr

@@ -51,7 +51,9 @@ def test_a_jsonl_file_is_a_prompt_a_line(write):
     [
         ("{", "expected JSON"),
         ('{"promt": "a"}', "Did you mean 'prompt'"),
-        ('{"prompt": 3}', "expected"),
+        ('{"prompt": 3}', "Correct the line"),
+        ("[" * 100_000, "expected JSON"),
+        ("9" * 5000, "expected JSON"),
         ('{"prompt": "a", "messages": []}', "expected"),
         ('{"messages": []}', "expected"),
         ('{"messages": [{"role": "user"}]}', "expected"),
@@ -67,7 +69,7 @@ def test_a_bad_line_is_refused_by_number(write, line, hint):
 
 
 def test_an_empty_file_of_lines_is_refused(write):
-    with pytest.raises(ConfigError, match="found none"):
+    with pytest.raises(ConfigError, match="got none"):
         read(file=write("none.jsonl", "\n"))
 
 
@@ -85,3 +87,22 @@ def test_no_prompt_on_a_terminal_is_refused(monkeypatch):
     monkeypatch.setattr(sys, "stdin", Terminal())
     with pytest.raises(ConfigError, match="got none"):
         read()
+
+
+@pytest.mark.parametrize(("file", "said"), [(None, "got none"), ("-", "got a closed one")])
+def test_a_closed_standard_input_is_refused(monkeypatch, file, said):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(ConfigError, match=f"Expected a prompt.*{said}"):
+        read(file=file)
+
+
+def test_a_standard_input_that_cannot_be_read_is_refused(monkeypatch, tmp_path):
+    with open(tmp_path / "written", "w") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        with pytest.raises(ConfigError, match="not readable"):
+            read(file="-")
+
+
+def test_what_is_no_file_says_why(tmp_path):
+    with pytest.raises(ConfigError, match=r"got .*: Is a directory\. Correct --file"):
+        read(file=str(tmp_path))

@@ -6,6 +6,8 @@ from rich.console import Console
 
 from lenity.cli.receipt import budget_of, document, draw_receipt, summary, token_texts
 from lenity.engine.decode import Decoder
+from lenity.policies import policy
+from lenity.registry import split_spec
 from lenity.types import TokenKind
 from tests.toys import ScriptedDrafter, cycle_model
 
@@ -58,6 +60,7 @@ def test_a_receipt_shows_what_strict_would_have_said_and_the_price():
     assert repr(chr(first.choice_id)) in said
     assert "0.500" in said
     assert "1.000 of 1 nats" in said
+    assert "rank (0 = best)" in said
     assert all(str(kind) in said for kind in {t.kind for t in generation.receipt})
 
 
@@ -95,3 +98,35 @@ def test_special_tokens_are_named_and_ids_stand_for_missing_text():
     assert token_texts((65, 0), Bytes()) == ["A", "<end>"]
     assert token_texts((3, 14), None) == [" 3", " 14"]
     assert token_texts((), Bytes()) == []
+
+
+def test_the_rule_is_shown_with_all_its_knobs():
+    generation, tokenizer = relaxed_generation()
+    assert generation.effective_policy == "asd:budget=1,gate=inf,block_cap=none"
+    found = document(generation, tokenizer)
+    assert found["effective_policy"] == generation.effective_policy
+    knobs = policy(generation.effective_policy).model_dump(exclude={"type"})
+    assert found["policy_knobs"] == knobs
+    assert found["policy_knobs"]["relax_special"] is False  # a default
+    (line,) = (line for line in summary(generation).split("\n") if line.startswith("policy "))
+    name, written = split_spec(line.removeprefix("policy "))
+    assert policy(name, **written) == policy(generation.effective_policy)
+    assert set(written) == set(knobs)
+
+
+def test_totals_have_the_names_of_a_round():
+    generation, tokenizer = relaxed_generation()
+    totals = document(generation, tokenizer)["totals"]
+    for name in ("drafted", "evaluated", "accepted", "emitted", "relaxed", "target_passes"):
+        assert totals[name] == sum(getattr(record, name) for record in generation.rounds), name
+    assert totals["rounds"] == len(generation.rounds)
+    assert totals["drafted"] >= totals["evaluated"] >= totals["accepted"] > 0
+
+
+def test_a_rule_that_had_nothing_to_judge_says_so():
+    generation = Decoder(target=cycle_model(), policy="asd:budget=3").generate(
+        [1], max_new_tokens=3
+    )
+    said = summary(generation).split("\n")[0]
+    assert said == f"policy strict instead of asd:budget=3 ({generation.fallback_reason})"
+    assert document(generation, None)["policy_knobs"] == {}

@@ -1,6 +1,16 @@
 import json
+import os
+import sys
 
-from lenity.cli.terminal import complain, out, print_document, working
+from lenity.cli.terminal import (
+    complain,
+    open_closed,
+    out,
+    print_document,
+    say,
+    stage,
+    working,
+)
 
 
 def test_a_document_is_json_even_where_numbers_are_not_finite(capsys):
@@ -21,3 +31,23 @@ def test_nobody_sees_a_spinner_where_there_is_no_terminal(capsys):
     with working("Loading"):
         out().print("result")
     assert capsys.readouterr() == ("result\n", "")
+
+
+def test_a_stage_says_a_line_where_there_is_no_terminal(capsys):
+    with stage("Loading [all] of it"):
+        out().print("result")
+    assert capsys.readouterr() == ("result\n", "Loading [all] of it\n")
+    say("x " * 100)
+    assert capsys.readouterr().err == "x " * 100 + "\n"
+
+
+def test_a_stream_that_was_closed_is_written_to_in_vain(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    open_closed()
+    with sys.stdout as opened:
+        out().print("result")
+        print_document({"a": 1})
+        assert opened.name == os.devnull
+    kept = sys.stderr
+    open_closed()
+    assert sys.stderr is kept

@@ -89,3 +89,42 @@ def test_what_is_shipped_is_what_its_curve_says(file):
     assert found.agreement == found.curve[count - 1].agreement >= found.settings.min_agreement
     assert all(p.agreement < found.settings.min_agreement for p in found.curve[count:])
     assert [point.num_skipped for point in found.curve] == list(range(1, len(found.curve) + 1))
+
+
+def test_what_a_killed_save_left_is_removed_and_a_save_at_work_is_not(tmp_path):
+    path = tmp_path / "set[1].json"  # a name may hold what a glob reads otherwise
+    killed, working, other = (
+        tmp_path / name for name in ("set[1].json.11.part", "set[1].json.12.part", "x.json.11.part")
+    )
+    for file in (killed, working, other):
+        file.write_text("half")
+    for file in (killed, other):
+        os.utime(file, (0, 0))
+    saved(MODEL, 1).save(path)
+    assert LayerSet.load(path).skipped == (1,)
+    assert {file.name for file in tmp_path.iterdir()} == {path.name, working.name, other.name}
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_others_may_read_a_set_as_the_umask_says(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        saved(MODEL, 1).save(tmp_path / "set.json")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "set.json").stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("not json", "layer set: expected JSON, got 'not json'"),
+        ("{}", "layer set needs the knob model"),
+        ("[1]", r"layer set: expected an object, got \[1\]"),
+    ],
+)
+def test_another_file_is_told_in_our_words(content, said, tmp_path):
+    (tmp_path / "set.json").write_text(content)
+    with pytest.raises(ConfigError, match=rf"{said}\. Find one with") as caught:
+        LayerSet.load(tmp_path / "set.json")
+    assert "pydantic" not in str(caught.value)

@@ -187,3 +187,36 @@ def test_states_of_recurrent_layers_are_refused():
         SlotCache(1, 1).update_recurrent_state(torch.zeros(1), 0)
     with pytest.raises(UnsupportedModelError, match="convolution state"):
         SlotCache(1, 1).get_conv_state(0)
+
+
+def test_kept_rows_that_cannot_be_allocated_are_named():
+    cache = SlotCache(1, 2, label="target KV cache")
+    cache.place(1)
+    # two rows that share one number take no memory; a copy of one of them would take 8 TiB
+    cache.slot_layers[0].keys = torch.zeros(1).expand(2, 1, 1 << 41, 1)
+    cache.slot_layers[0].values, cache.slot_layers[0].is_initialized = torch.zeros(2, 1, 1, 1), True
+    with pytest.raises(OutOfMemoryError, match=r"layer 0 keys needs 8\.19e\+03 GiB on cpu for 1 r"):
+        cache.keep([1])
+    assert cache.lengths == [0, 0]
+
+
+def test_a_cache_filled_in_inference_mode_can_be_used_outside():
+    def use(cache: SlotCache) -> torch.Tensor:
+        cache.commit([2, 1])
+        cache.keep([1, 0])
+        cache.append(SlotCache(1, 0))
+        return _write(cache, [[5], [6]])
+
+    outside, inside = SlotCache(1, 2), SlotCache(1, 2)
+    _write(outside, [[1, 2], [3, 4]])
+    with torch.inference_mode():
+        _write(inside, [[1, 2], [3, 4]])
+    assert torch.equal(use(inside), use(outside))
+    with torch.inference_mode():  # grown and reordered inside, then used again
+        inside.commit([1, 1])
+        inside.keep([1, 0])
+        _write(inside, [[0.0] * 300] * 2)
+    inside.commit([0, 0])
+    seen = _write(inside, [[7], [8]])
+    assert seen[:, :4].tolist() == [[1, 2, 6, 7], [3, 5, 8, 0]]
+    assert not seen.is_inference()

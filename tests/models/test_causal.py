@@ -1,8 +1,10 @@
+import re
+
 import pytest
 import torch
 from transformers import PreTrainedModel
 
-from lenity.errors import CacheError, ConfigError, UnsupportedModelError
+from lenity.errors import CacheError, ConfigError, OutOfMemoryError, UnsupportedModelError
 from lenity.models.base import KVCache, LanguageModel
 from lenity.models.causal import CausalLM
 from tests.models.families import ATTENTION, SIZES, build, build_fresh, plain_logits
@@ -251,3 +253,55 @@ def test_what_is_no_causal_model_is_refused():
         CausalLM(torch.nn.Linear(2, 2))
     with pytest.raises(UnsupportedModelError, match="LlamaModel"):
         CausalLM(build_fresh("llama").model)
+
+
+@pytest.mark.parametrize(
+    ("count", "width", "size"),
+    [(4, 4, 3 * 4 * 48), (2, 300, 3 * 2 * 300)],
+    ids=["mlp", "mask"],
+)
+def test_activations_that_cannot_be_allocated_are_named_with_their_size(
+    monkeypatch: pytest.MonkeyPatch, count: int, width: int, size: int
+):
+    model = CausalLM(build("llama"), name="tiny")
+    assert model.module.config.intermediate_size == 48
+    cache = model.new_cache(3)
+
+    def full(*args: object, **kwargs: object) -> None:
+        cache.slots.place([width - count] * 3, count)
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
+
+    monkeypatch.setattr(model.module.model.layers[0].mlp, "forward", full)
+    gib = re.escape(f"{size * 4 / 2**30:.3g} GiB")
+    said = rf"activations of tiny need {gib} .* 3 rows of {count} tokens, with {width} cached"
+    with pytest.raises(OutOfMemoryError, match=said):
+        model.hidden_states(_tokens(3, count), cache)
+
+
+def test_other_errors_of_a_forward_stay_what_they_are(monkeypatch: pytest.MonkeyPatch):
+    model = CausalLM(build("llama"))
+
+    def fail(error: Exception) -> None:
+        def raise_it(*args: object, **kwargs: object) -> None:
+            raise error
+
+        monkeypatch.setattr(model.module.model.layers[0].mlp, "forward", raise_it)
+
+    fail(RuntimeError("mat1 and mat2 shapes"))
+    with pytest.raises(RuntimeError, match="mat1"):
+        model.hidden_states(_tokens(1, 2), model.new_cache(1))
+    fail(OutOfMemoryError("The KV cache needs 9 GiB"))  # has its buffer's name already
+    with pytest.raises(OutOfMemoryError, match=r"^The KV cache needs"):
+        model.hidden_states(_tokens(1, 2), model.new_cache(1))
+
+
+def test_a_cache_that_was_filled_in_inference_mode_reads_on_outside(model: CausalLM):
+    prompt, token = _tokens(1, 5), _tokens(1, 1, seed=1)
+    found = []
+    for is_inference in (False, True):
+        cache = model.new_cache(1)
+        with torch.inference_mode(is_inference):
+            model.hidden_states(prompt, cache)
+            cache.commit([5])
+        found.append(_next_logits(model, cache, token))
+    assert torch.equal(*found)

@@ -4,12 +4,23 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import constants
+from huggingface_hub.errors import LocalEntryNotFoundError
+from torch import nn
 from transformers.utils import logging
 
 import lenity.models
-from lenity.errors import ConfigError, ModelMismatchError, RegistryError
+from lenity.errors import ConfigError, ModelMismatchError, OutOfMemoryError, RegistryError
 from lenity.models.causal import CausalLM
-from lenity.models.loading import MODELS, as_dtype, check_safetensors, load
+from lenity.models.loading import (
+    MODELS,
+    _cannot_load,
+    _move,
+    as_device,
+    as_dtype,
+    check_safetensors,
+    load,
+)
 from tests.models.families import build, build_fresh, plain_logits
 from tests.models.test_tokenizers import TEMPLATE, WORDS, words
 
@@ -91,9 +102,70 @@ def test_what_is_no_folder_is_refused(tmp_path: Path):
         load(str(tmp_path / "model.gguf"))
 
 
-def test_a_hub_id_that_cannot_be_reached_says_what_to_do():
-    with pytest.raises(ConfigError, match="the model of 'no-such-org/no-such-model' to load"):
+def test_a_hub_id_that_is_not_in_the_cache_says_what_to_do_offline():
+    said = r"model of 'no-such-org/no-such-model' in the hub's cache.*Unset HF_HUB_OFFLINE"
+    with pytest.raises(ConfigError, match=said):
         load("no-such-org/no-such-model", device="cpu")
+
+
+def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    try:
+        try:
+            raise LocalEntryNotFoundError("no connection, nothing in the cache")
+        except LocalEntryNotFoundError as error:
+            raise OSError("We couldn't connect\nto the hub") from error
+    except OSError as error:
+        said = str(_cannot_load("org/model", "model", error))
+    assert said.startswith(f"Expected the model of 'org/model' from the hub, got no connection to "
+                           f"{constants.ENDPOINT}. Give a local directory")  # fmt: skip
+    assert "HF_HUB_OFFLINE=1" in said
+
+
+def test_somebody_elses_error_is_shown_on_one_line():
+    said = str(_cannot_load("x", "model", ValueError("two\n  lines. " + "long " * 99)))
+    assert "ValueError: two lines. long" in said
+    assert len(said) < 700
+
+
+def test_weights_of_another_shape_are_not_made_up(folder: Path):
+    build_fresh("llama", vocab_size=32).config.save_pretrained(folder)
+    said = r"weight' of .* shape \(32, 32\) that its config\.json says, got \(96, 32\)"
+    with pytest.raises(ModelMismatchError, match=said):
+        load(str(folder), device="cpu")
+
+
+def test_a_name_no_path_can_have_is_refused():
+    with pytest.raises(ConfigError, match="to load, got"):
+        load("x" * 300)
+
+
+@pytest.mark.parametrize("device", ["gpu", "meta", "cuda:99", "cuda:-1", "hpu"])
+def test_a_device_that_is_not_there_is_refused(folder: Path, device: str):
+    with pytest.raises(ConfigError, match=rf"Expected a device .*, got '{device}'.* cpu"):
+        load(str(folder), device=device)
+
+
+def test_devices_have_names():
+    assert as_device("cpu") == torch.device("cpu")
+    assert as_device(torch.device("cpu")) == torch.device("cpu")
+    assert as_device(None).type in ("cpu", "cuda")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bool", "complex64", "float8_e4m3fn", ""])
+def test_a_dtype_no_model_is_run_in_is_refused(dtype: str):
+    with pytest.raises(ConfigError, match=f"Expected a dtype, got '{dtype}'"):
+        as_dtype(dtype)
+
+
+class _TooLarge(nn.Linear):
+    def to(self, *args: object, **kwargs: object) -> None:  # type: ignore[override]
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_weights_that_do_not_fit_are_named_with_their_size():
+    with pytest.raises(OutOfMemoryError, match=r"weights of big need 0\.00391 GiB on cpu"):
+        _move(_TooLarge(1024, 1024, bias=False), torch.device("cpu"), "big")
 
 
 def test_demo_names_are_registered():

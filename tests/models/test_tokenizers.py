@@ -137,3 +137,17 @@ def test_a_digest_is_a_tokenizers_content():
     assert words(WORDS).fingerprint().digest == words(WORDS).fingerprint().digest
     other = words(swapped(WORDS, 40, 17)).fingerprint().digest
     assert words(WORDS).fingerprint().digest != other
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "TemplateError from it: roles must alt"),
+        ("{{ messages[7].content.x }}", "UndefinedError from it: "),
+        ("{% for %}", "TemplateSyntaxError from it: "),
+    ],
+    ids=["raises", "undefined", "syntax"],
+)
+def test_a_template_that_fails_says_why(template, said):
+    with pytest.raises(ConfigError, match=f"{said}.*Change the roles"):
+        words(WORDS, chat_template=template).encode_chat([{"role": "user", "content": "w1"}])

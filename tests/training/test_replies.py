@@ -60,17 +60,20 @@ def test_it_ends_when_the_file_holds_enough_tokens(tmp_path):
     assert read_replies(file)[: len(first)] == first
 
 
-def test_what_an_interruption_cut_short_is_not_recorded(tmp_path):
-    model, file = speaker(), tmp_path / "replies.jsonl"
-    told = []
+def test_what_an_interruption_cut_short_is_not_recorded(tmp_path, monkeypatch):
+    model, file, told = speaker(), tmp_path / "replies.jsonl", []
+    forward = model.hidden_states
 
-    def interrupt(tokens):
-        told.append(tokens)
-        signal.raise_signal(signal.SIGINT)
+    def interrupted(*given, **asked):
+        if told:
+            signal.raise_signal(signal.SIGINT)  # Ctrl-C while the second pair is decoded
+        return forward(*given, **asked)
 
+    monkeypatch.setattr(model, "hidden_states", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_replies(model, PAIRS, file, max_new_tokens=6, batch_size=2, progress=interrupt)
-    assert [len(r["token_ids"]) for r in read_replies(file)] == told
+        write_replies(model, PAIRS, file, max_new_tokens=6, batch_size=2, progress=told.append)
+    recorded = [len(r["token_ids"]) for r in read_replies(file)]
+    assert recorded == told == [6, 6]
 
 
 def test_a_target_without_a_tokenizer_answers_nothing(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from lenity.workbench.arms import Arms
 from lenity.workbench.config import Arm, triplet
 from lenity.workbench.jobs import Job
@@ -19,6 +21,12 @@ def skip_by_two(ids, limit):
     return [(ids[-1] + 2 * (i + 1)) % 16 for i in range(limit)]
 
 
+class Free(ScriptedDrafter):
+    """A scripted drafter whose drafts may be skipped over: it reads tokens alone."""
+
+    is_target_free: ClassVar[bool] = True
+
+
 def jobs_of(count: int, **changes: object) -> list[Job]:
     """Prompts that differ in their last token."""
     return [
@@ -27,14 +35,15 @@ def jobs_of(count: int, **changes: object) -> list[Job]:
 
 
 def arms_of(
-    *arms: Arm, model: TableModel | None = None, script=skip_by_two, **changes: object
+    *arms: Arm, model: TableModel | None = None, script=skip_by_two, batch_size=1, traces=None
 ) -> Arms:
     """Arms on the cycle model, with a scripted drafter; the usual triplet if none are given."""
-    relaxed = RELAXED.renamed("relaxed", **changes)
+    relaxed = RELAXED.renamed("relaxed", batch_size=batch_size)
     return Arms(
         model or cycle_model(),
         arms or triplet(relaxed),
-        drafters={"scripted": ScriptedDrafter(script=script)},
+        drafters={"scripted": Free(script=script)},
+        traces=traces,
     )
 
 

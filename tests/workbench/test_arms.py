@@ -10,8 +10,13 @@ from lenity.workbench.arms import MAX_ERROR_LENGTH, Arms, share_wall, to_record
 from lenity.workbench.config import Arm
 from lenity.workbench.identities import check_identities
 from lenity.workbench.jobs import Job
+from lenity.workbench.records import KIND_LETTERS
+from lenity.workbench.rundir import RunDir
+from lenity.workbench.trace import read_traces
+from lenity.workbench.trace_log import TraceLog
 from tests.cases.rig import CharTokenizer, target
 from tests.toys import ScriptedDrafter, cycle_model
+from tests.workbench.made import manifest
 from tests.workbench.rig import RELAXED, arms_of, jobs_of, skip_by_two, timeless
 
 SETTINGS = GenerationSettings(max_new_tokens=12, gamma=3)
@@ -35,7 +40,8 @@ def test_a_record_is_what_the_decoder_returned():
     assert record.logprobs == result.logprobs
     assert record.text == result.text
     assert record.finish_reason == "length"
-    assert record.kinds == "".join(token.kind[0] for token in result.receipt).replace("r", "x", 0)
+    assert record.kinds == "".join(KIND_LETTERS[token.kind] for token in result.receipt)
+    assert {"x", "r"} < set(record.kinds)
     assert len(record.relaxed) == result.num_relaxed == 4
     assert record.regret_spent == result.regret_spent == 2.0
     for entry in record.relaxed:
@@ -199,3 +205,40 @@ def test_a_warm_up_needs_one_prompt_that_works():
 def test_a_record_of_nothing_is_still_one():
     record = to_record(generation_of(0.0), "a", jobs_of(1)[0])
     assert (record.token_ids, record.kinds, record.wall_seconds) == ((), "", 0.0)
+
+
+def test_traces_are_those_of_the_records_and_written_once(tmp_path):
+    jobs = jobs_of(3)
+    with RunDir.create(tmp_path, manifest(kind="trace")) as recorded:
+        for _ in range(2):  # killed before the records were written, and begun again
+            with TraceLog(recorded) as log:
+                arms = arms_of(RELAXED.renamed("relaxed", batch_size=2), traces=log)
+                records = run(arms, jobs)
+        traces = list(read_traces(log.path))
+    assert [trace.key for trace in traces] == [record.key for record in records]
+    for trace, record in zip(traces, records, strict=True):
+        assert trace.num_emitted == len(record.token_ids)
+        assert [r.accepted for r in trace.rounds] == [r.accepted for r in record.rounds]
+        assert trace.policy == RELAXED.policy
+        assert trace.is_whole
+
+
+def test_a_trace_stands_beside_its_own_request_when_another_fails(tmp_path):
+    with RunDir.create(tmp_path, manifest(kind="trace")) as recorded, TraceLog(recorded) as log:
+        bad = Job(task="toy@1", item_id="bad", prompt_ids=(99,))
+        records = run(arms_of(RELAXED, traces=log), [bad, *jobs_of(2)])
+        traces = list(read_traces(log.path))
+    assert [r.status for r in records] == ["failed", "ok", "ok"]
+    assert [t.item_id for t in traces] == ["q0", "q1"]
+
+
+def test_a_skipping_arm_counts_what_no_target_saw():
+    arm = RELAXED.renamed(
+        "skipping", policy="strict", skip="periodic:period=2,count=2", shadow=True
+    )
+    (record,) = run(arms_of(arm), jobs_of(1))
+    check_identities(record)
+    assert record.kinds.count("s") == sum(r.skipped for r in record.rounds) > 0
+    assert [r.shadow_accepted is not None for r in record.rounds] == [
+        r.skipped > 0 for r in record.rounds
+    ]

@@ -98,6 +98,13 @@ def test_a_bootstrap_of_the_mean_is_near_the_t_interval(rng):
     assert "20000 resamples" in found.method
 
 
+def test_a_bootstrap_of_few_prompts_is_as_wide_as_the_t_interval(rng):
+    # the plain percentile would be a fifth narrower
+    values = rng.normal(0, 1, 8)
+    found = bootstrap_mean(values, rng, resamples=20_000)
+    assert found.half_width == pytest.approx(student_t_interval(values).half_width, rel=0.08)
+
+
 def test_repeats_of_a_prompt_do_not_narrow_the_interval(rng):
     values = rng.normal(0, 1, 30)
     once = bootstrap_mean(values, np.random.default_rng(0), resamples=2000)

@@ -140,7 +140,9 @@ def unbroken():
 
 
 @pytest.mark.parametrize("after", [1, 8, 17])
-def test_a_run_that_was_stopped_ends_with_the_records_of_one_that_was_not(tmp_path, unbroken, after):
+def test_a_run_that_was_stopped_ends_with_the_records_of_one_that_was_not(
+    tmp_path, unbroken, after
+):
     """Stopped between two requests, from outside the loop."""
 
     class Stopping:

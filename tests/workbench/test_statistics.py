@@ -7,6 +7,8 @@ Power: with an effect planted, the printed number of prompts gives the printed c
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from math import sqrt
 
@@ -49,6 +51,14 @@ Draw = Callable[[np.random.Generator], tuple[Interval, float]]
 """One simulated measurement: its interval, and what is true."""
 
 
+def test_judging_runs_loads_neither_torch_nor_scipy():
+    names = "comparable divergence gates intervals metrics pareto power repetition triplets"
+    modules = ", ".join(f"lenity.workbench.{name}" for name in names.split())
+    probe = f"import sys, {modules}; print(*{{'torch', 'scipy'}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 # ---- coverage
 
 
@@ -62,10 +72,10 @@ def a_proportion(rng):
 
 
 def _repeats(rng, num_prompts):
-    """Scores of 4 repeats of each prompt in both arms: prompts differ in how hard they are, and in
-    how much relaxing hurts them; a mean loss of 2 points."""
-    solved = rng.uniform(0.2, 0.8, (num_prompts, 1))
-    hurt = 0.02 + rng.uniform(-0.15, 0.15, (num_prompts, 1))
+    """Differences of 4 repeats of each prompt: relaxing helps one half of the prompts and hurts
+    the other, a mean loss of 2 points."""
+    solved = rng.uniform(0.3, 0.7, (num_prompts, 1))
+    hurt = 0.02 + rng.choice([-0.28, 0.28], (num_prompts, 1))
     strict, relaxed = rng.random((2, num_prompts, 4))
     return (relaxed < solved - hurt).astype(float) - (strict < solved)
 
@@ -174,9 +184,9 @@ def texts(rng, name: str, prompts: int, repeats: int, solved: np.ndarray) -> lis
     for prompt in range(prompts):
         for repeat in range(repeats):
             is_cut, is_loop = rng.random(2) < (0.1, 0.1)
-            ids = rng.integers(0, 1000, rng.integers(20, 60))
+            ids = rng.integers(0, 1000, rng.integers(12, 36))
             if is_loop:
-                ids[10:] = 7
+                ids[6:] = 7
             logprobs = rng.normal(-1 - solved[prompt], 0.2, len(ids))
             made.append(
                 SampleRecord(
@@ -208,14 +218,14 @@ def runs(rng, gain: float, prompts: int, repeats: int = 4) -> list[SampleRecord]
     return made
 
 
-def audit(rng, gain: float = 0.0, prompts: int = 60, repeats: int = 1):
+def audit(rng, gain: float = 0.0, prompts: int = 24, repeats: int = 1):
     """One audit as it is run: both arms obey one law, but for a gain in speed."""
     solved = rng.uniform(0.2, 0.9, prompts)
     pairs = Pairs.of(*(texts(rng, name, prompts, repeats, solved) for name in ("strict", "again")))
     quality = judge_quality(pairs, rng, resamples=RESAMPLES)
     logprobs = judge_logprobs(pairs, rng, resamples=RESAMPLES)
     gates = text_gates(pairs, rng, resamples=RESAMPLES)
-    records = runs(rng, gain, prompts=12)
+    records = runs(rng, gain, prompts=6)
     triplets = make_triplets(records, "relaxed")
     over_prompts = None
     if triplets.kept:
@@ -226,15 +236,16 @@ def audit(rng, gain: float = 0.0, prompts: int = 60, repeats: int = 1):
 
 def check_a_against_a(rng, **settings):
     audits = [audit(rng, **settings) for _ in range(AUDITS)]
-    most = 0.05 * AUDITS
     quality, logprobs, speed, decisions = zip(*audits, strict=True)
-    assert sum(v.outcome is Quality.INFERIOR for v in quality) <= most
-    assert sum(v.is_worse for v in quality) <= most
-    assert sum(v.outcome is Quality.INFERIOR for v in logprobs) <= most
-    assert sum(v.is_worse for v in logprobs) <= most
-    assert sum(v.outcome is Speed.FASTER for v in speed) <= most
-    assert sum(v.outcome is Speed.SLOWER for v in speed) <= most
-    assert sum(d.outcome == "rejected" for d in decisions) <= most
+    is_inferior = np.array([v.outcome is Quality.INFERIOR for v in quality])
+    is_faster = np.array([v.outcome is Speed.FASTER for v in speed])
+    assert (is_inferior | is_faster).mean() <= 0.05
+    assert np.mean([v.is_worse for v in quality]) <= 0.05
+    assert np.mean([v.outcome is Quality.INFERIOR for v in logprobs]) <= 0.05
+    assert np.mean([v.is_worse for v in logprobs]) <= 0.05
+    assert np.mean([v.outcome is Speed.SLOWER for v in speed]) <= 0.05
+    # six gates share these 5 %, and come close to them: not more, within three standard errors
+    assert np.mean([d.outcome == "rejected" for d in decisions]) <= 0.05 + 3 * sqrt(0.0475 / AUDITS)
     # most triplets count, so that silence is not for want of them
     assert sum(len(v.triplets.kept) for v in speed) > 0.8 * 4 * AUDITS
 
@@ -269,7 +280,7 @@ def test_the_prompts_printed_give_the_power_printed(margin, discordance, differe
 
 
 def test_a_quality_verdict_has_the_power_printed(seed):
-    rng, margin, audits = np.random.default_rng(seed), 0.25, 300
+    rng, margin, audits = np.random.default_rng(seed), 0.3, 200
     needed = prompts_needed(margin, 0.2, difference=-0.1)
     rows = flips(rng, 0.05, 0.15, needed.prompts, audits)
     verdicts = [

@@ -178,7 +178,8 @@ def over_prompts(low: float, high: float) -> Interval:
         ((0.10, -0.11, 0.09, 0.0), over_prompts(0.02, 0.2), Speed.INCONCLUSIVE),
         ((-0.10, -0.11, -0.09, -0.10), over_prompts(-0.2, -0.01), Speed.SLOWER),
         ((-0.10, -0.11, -0.09, -0.10), over_prompts(-0.2, 0.01), Speed.INCONCLUSIVE),
-        ((0.10, 0.11, 0.09), None, Speed.INCONCLUSIVE),
+        ((0.10, 0.11, 0.09), None, Speed.FASTER),
+        ((0.10, 0.101), None, Speed.INCONCLUSIVE),
         ((0.10,), over_prompts(0.02, 0.2), Speed.INCONCLUSIVE),
         ((), None, Speed.INCONCLUSIVE),
     ],
@@ -188,7 +189,9 @@ def test_faster_needs_both_intervals_and_enough_triplets(gains, prompts, outcome
 
 
 def test_the_words_of_a_speed_verdict():
-    verdict = judge_speed(triplets(0.10, 0.11, 0.09, dropped=1), over_prompts(0.02, 0.2))
+    verdict = judge_speed(
+        triplets(0.10, 0.11, 0.09, dropped=1), over_prompts(0.02, 0.2), min_triplets=4
+    )
     assert verdict.words == (
         "inconclusive: gain +10.0% ± 2.5% over repeats, +2.0% to +20.0% over prompts "
         "(3 triplets kept, 1 dropped of 4 asked for)."

@@ -345,7 +345,7 @@ def _advice(report: dict[str, Any]) -> list[str]:
 
 def _spell(key: str, value: Any) -> str:
     if value is None:
-        return "not said"
+        return "not known" if key.startswith("is_") else "not said"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

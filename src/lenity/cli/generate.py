@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lenity.cli.options import DEMO_MODEL, Device, Dtype, Json, Model, PromptFile, Receipt
+from lenity.cli.point import PointFile, point_decoder, read_point
 from lenity.cli.prompts import read_prompts
 from lenity.cli.terminal import out, print_document, working
 from lenity.errors import ConfigError
@@ -45,6 +46,7 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option()] = None,
     dtype: Dtype = None,
     device: Device = None,
+    operating_point: PointFile = None,
     as_json: Json = False,
     stream: Annotated[
         bool, typer.Option("--stream/--no-stream", help="Show text as it is committed")
@@ -62,8 +64,14 @@ def generate(
         "stop": tuple(stop) if stop else None,
     }
     prompts = read_prompts(prompt, file, chat=chat, system=system)
-    settings = _settings(asked)
-    decoder = _decoder(model, policy, drafter, settings, dtype=dtype, device=device)
+    point = read_point(
+        operating_point, model=model, drafter=drafter, policy=policy, gamma=gamma, dtype=dtype
+    )
+    settings = _settings(asked if point is None else {**asked, "gamma": point.gamma})
+    if point is None:
+        decoder = _decoder(model, policy, drafter, settings, dtype=dtype, device=device)
+    else:
+        decoder = point_decoder(point, prompts[0], device)
     if as_json:
         generations = _decode(decoder, prompts, settings)
         print_document(_document(decoder, settings, generations))

@@ -12,14 +12,19 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from lenity import __version__
+from lenity.cli.audit import audit
 from lenity.cli.demo import demo
 from lenity.cli.doctor import doctor
 from lenity.cli.draft_check import draft_check
 from lenity.cli.generate import generate
 from lenity.cli.list import list_
 from lenity.cli.options import SettingsCommand
+from lenity.cli.replay import replay
+from lenity.cli.report import report
+from lenity.cli.sweep import sweep
 from lenity.cli.terminal import HUNG_UP, complain, hang_up, open_closed
 from lenity.cli.train import train
+from lenity.cli.tune import tune
 from lenity.errors import LenityError
 from lenity.registry import explain_value
 
@@ -69,6 +74,11 @@ app.command("list")(list_)
 app.command("doctor")(doctor)
 app.add_typer(train, name="train")
 app.command("draft-check")(draft_check)
+app.command("tune")(tune)
+app.command("audit")(audit)
+app.command("sweep")(sweep)
+app.command("replay")(replay)
+app.command("report")(report)
 
 
 def _print_version(is_asked: bool) -> bool:

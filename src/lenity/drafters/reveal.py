@@ -105,7 +105,7 @@ def choose(
     if least is not None:
         chosen = chosen | (seen.probability >= least)
         # those above the threshold come first, whatever ranks them
-        keys = torch.where(chosen & is_masked, ranks, ranks + ranks.shape[-1])
+        keys = torch.where(chosen, ranks, ranks + ranks.shape[-1])
         ranks = keys.argsort(dim=-1).argsort(dim=-1)
     return chosen & is_masked, ranks
 

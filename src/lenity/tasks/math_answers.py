@@ -14,11 +14,11 @@ import queue
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
 
 from lenity.errors import ConfigError, MissingExtraError
 
@@ -116,14 +116,15 @@ class Comparer:
         ).start()
 
 
-def _forward(stream: IO[str], lines: queue.SimpleQueue[str]) -> None:
+def _forward(stream: Iterable[str], lines: queue.SimpleQueue) -> None:
     """Hand on every line, and an empty one at the end."""
     try:
         for line in stream:
             lines.put(line)
-    except ValueError:  # closed while it was waiting
-        pass
-    lines.put("")
+    except ValueError:
+        pass  # closed while it was waiting
+    finally:
+        lines.put("")
 
 
 def check_installed() -> None:

@@ -19,46 +19,20 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from lenity.drafters.block import TapIds
 from lenity.errors import ConfigError, UnsupportedModelError
 from lenity.models.base import LanguageModel
-from lenity.models.masked_formats import MaskedConfig, MaskedFormat, build_module, settle
+from lenity.models.masked_formats import MaskedConfig, MaskedFormat
 from lenity.training.batches import ReplyBatch, take
+from lenity.training.denoiser import Denoiser, first_weights, stock_words
 from lenity.training.losses import hard_cross_entropy, is_best
-from lenity.training.recipe import Outcome, Published, Recipe, layer_words
+from lenity.training.recipe import Outcome, Published, Recipe
 from lenity.training.tables import TargetTables
 
-
-class Denoiser(nn.Module):
-    """The layers and final norm of a masked-diffusion model, and the embedding of its mask."""
-
-    def __init__(self, config: MaskedConfig, end_ids: frozenset[int]) -> None:
-        """Build the parts without weights, on the meta device; ``end_ids`` end a reply."""
-        super().__init__()
-        self.config, self.end_ids = config, end_ids
-        self._module: tuple[Any] = (build_module(config),)  # in a tuple: no part of this one
-        self.layers, self.norm = self._module[0].model.layers, self._module[0].model.norm
-        self.mask = nn.Parameter(torch.empty(config.words["hidden_size"], device="meta"))
-
-    def fill(self, state: dict[str, Tensor], device: torch.device) -> Denoiser:
-        """Take over weights; return the module, ready to train."""
-        self.load_state_dict(state, assign=True)
-        settle(self._module[0], device)
-        return self.requires_grad_(True)
-
-    def forward(
-        self,
-        x: Float[Tensor, "B T H"],
-        places: Int[Tensor, "B T"],
-        sees: Bool[Tensor, "B T T"],
-    ) -> Float[Tensor, "B T H"]:
-        """Return what enters the LM head, for tokens at ``places`` that see what ``sees`` says."""
-        decoder = self._module[0].model
-        return decoder(
-            inputs_embeds=x, attention_mask=sees[:, None], position_ids=places, use_cache=False
-        ).last_hidden_state
+CHUNK = 24
+"""Blocks of a reply that are looked at together when every base is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +66,10 @@ class MaskedDiffusionRecipe(Recipe):
     """Blocks of a reply in one training step; more than one needs prefix=causal"""
     revealed: float = Field(default=0.5, ge=0, le=1)
     """Share of blocks some of whose tokens are there already, as after a first reveal"""
-    position_decay: float = Field(default=0.9, gt=0, le=1)
+    position_decay: float = Field(default=0.85, gt=0, le=1)
     """Factor of the loss from one block position to the next"""
+    prefix_weight: float = Field(default=1.0, ge=0)
+    """Weight of the loss of plain next tokens, with prefix=causal: it keeps what the layers know"""
     mask_token_id: int | None = Field(default=None, ge=0)
     """Id that becomes the mask; none takes one without a token, or the last special token"""
 
@@ -126,7 +102,7 @@ class MaskedDiffusionRecipe(Recipe):
                 f"are scaled or capped. Train 'eagle3' for it."
             )
         chosen = self._chosen(target)
-        words = _words(target, len(chosen))
+        words = stock_words(target, len(chosen))
         config = MaskedConfig(
             format=MaskedFormat.DREAM,
             words=words,
@@ -136,49 +112,48 @@ class MaskedDiffusionRecipe(Recipe):
             prefix=self.prefix,
         )
         head = Denoiser(config, target.eos_token_ids)
-        return head.fill(_first_weights(head, target, chosen, tables), target.device)
+        return head.fill(first_weights(head, target, chosen, tables), target.device)
 
     def outcome(
         self, head: Any, batch: ReplyBatch, tables: TargetTables, draw: torch.Generator
     ) -> Outcome:
-        """Return the loss of blocks drawn from each reply."""
+        """Return the loss of blocks drawn from each reply, and of the prefix they share."""
         blocks = self._draw(head, batch, draw)
-        logits, slots = self._logits(head, batch, tables, blocks)
-        tokens, place = blocks.tokens[slots], slots[2]
+        hidden, width = self._states(head, batch, tables, blocks)
+        states, slots = self._masked_states(hidden, blocks, width)
+        logits, tokens, place = tables.logits(states), blocks.tokens[slots], slots[2]
         weights = self.position_decay**place
-        losses = hard_cross_entropy(logits, tokens)
+        losses = hard_cross_entropy(logits, tokens) * weights
+        loss = losses.sum() / weights.sum().clamp_min(1e-6)
+        if self.prefix == "causal" and self.prefix_weight:
+            loss = loss + self.prefix_weight * _prefix_loss(batch, tables, hidden[:, :width])
         hits = is_best(logits, tokens).to(torch.float32)
         right, count = hits.new_zeros(self.depth), hits.new_zeros(self.depth)
         right.index_add_(0, place, hits)
         count.index_add_(0, place, torch.ones_like(hits))
-        return Outcome(
-            loss=(losses * weights).sum() / weights.sum().clamp_min(1e-6),
-            accuracy=right / count.clamp_min(1),
-            num_bases=blocks.cuts.numel(),
-        )
+        accuracy = right / count.clamp_min(1)
+        return Outcome(loss=loss, accuracy=accuracy, num_bases=blocks.cuts.numel())
 
     @torch.no_grad()
     def hits(self, head: Any, batch: ReplyBatch, tables: TargetTables) -> Bool[Tensor, "B M K"]:
-        """Return which tokens of one-pass drafts are the reply's, where decoding drafts.
+        """Return which tokens of one-pass drafts are the reply's.
 
-        Every base would cost a block of its own, so only those are looked at that decoding comes
-        by; nothing is right behind the others.
+        Where a prefix sees its block, every base costs a pass of its own. Then only those are
+        looked at that decoding comes by; nothing is right behind the others.
         """
-        bases, _ = batch.bases()
+        bases, is_real = batch.bases()
+        if self.prefix == "causal":
+            parts = [self._right(head, batch, tables, p + 2) for p in bases.split(CHUNK, dim=1)]
+            return torch.cat(parts, 1) & is_real[..., None]
         found = torch.zeros(*bases.shape, self.depth, dtype=torch.bool, device=bases.device)
         places = [0] * len(bases)
         most = (batch.lengths - batch.starts - 1).tolist()
         while rows := [b for b, m in enumerate(places) if m < most[b]]:
             at = torch.tensor([places[b] for b in rows], device=bases.device)
             part = _rows(batch, rows)
-            cuts = (part.starts + 1 + at)[:, None]
-            sizes = torch.full_like(cuts, self.depth)
-            blocks = _blocks(part, cuts, sizes, self.depth, head.end_ids)
-            logits, slots = self._logits(head, part, tables, blocks)
-            right = torch.zeros_like(blocks.is_masked)
-            right[slots] = logits.argmax(-1) == blocks.tokens[slots]
-            found[rows, at] = right[:, 0]
-            counts = right[:, 0].long().cumprod(1).sum(1).tolist()
+            right = self._right(head, part, tables, (part.starts + 1 + at)[:, None])[:, 0]
+            found[rows, at] = right
+            counts = right.long().cumprod(1).sum(1).tolist()
             for b, count in zip(rows, counts, strict=True):
                 places[b] += min(count, most[b] - places[b]) + 1
         return found
@@ -232,6 +207,19 @@ class MaskedDiffusionRecipe(Recipe):
             )
         return max(free)
 
+    def _right(
+        self, head: Denoiser, batch: ReplyBatch, tables: TargetTables, cuts: Int[Tensor, "B A"]
+    ) -> Bool[Tensor, "B A K"]:
+        """Return which tokens of blocks of masks at ``cuts`` are the reply's."""
+        sizes = torch.full_like(cuts, self.depth)
+        blocks = _blocks(batch, cuts, sizes, self.depth, head.end_ids)
+        hidden, width = self._states(head, batch, tables, blocks)
+        states, slots = self._masked_states(hidden, blocks, width)
+        logits = tables.logits(states)
+        right = torch.zeros_like(blocks.is_masked)
+        right[slots] = logits.argmax(-1) == blocks.tokens[slots]
+        return right
+
     def _draw(self, head: Denoiser, batch: ReplyBatch, draw: torch.Generator) -> Blocks:
         """Return blocks that begin evenly anywhere in the replies, some partly revealed."""
         device, size = batch.starts.device, self.depth
@@ -251,24 +239,30 @@ class MaskedDiffusionRecipe(Recipe):
         is_masked = blocks.is_inside & (ranks >= revealed[..., None])
         return Blocks(cuts=cuts, tokens=blocks.tokens, is_masked=is_masked)
 
-    def _logits(
+    def _states(
         self, head: Denoiser, batch: ReplyBatch, tables: TargetTables, blocks: Blocks
-    ) -> tuple[Float[Tensor, "N V"], tuple[Tensor, Tensor, Tensor]]:
-        """Return the logits of all masked slots, and which they are: row, block, place."""
-        size, width = self.depth, int(blocks.cuts.max())
+    ) -> tuple[Float[Tensor, "B T H"], int]:
+        """Return the states of clean tokens and, behind so many of them, of all slots."""
+        width = int(blocks.cuts.max())
         clean = batch.token_ids[:, :width]
         tokens = torch.cat([clean, blocks.tokens.clamp_min(0).flatten(1)], 1)
         is_mask = torch.cat([torch.zeros_like(clean, dtype=torch.bool), _flat(blocks.is_masked)], 1)
         x = F.embedding(tokens, tables.embedding)
         x = torch.where(is_mask[..., None], head.mask, x)
         columns = torch.arange(width, device=clean.device).expand(len(clean), -1)
-        slots = blocks.cuts[..., None] + torch.arange(size, device=clean.device)
-        hidden = head(x, torch.cat([columns, slots.flatten(1)], 1), self._sees(blocks, width))
+        slots = blocks.cuts[..., None] + torch.arange(self.depth, device=clean.device)
+        places = torch.cat([columns, slots.flatten(1)], 1)
+        return head(x, places, self._sees(blocks, width)), width
+
+    def _masked_states(
+        self, hidden: Float[Tensor, "B T H"], blocks: Blocks, width: int
+    ) -> tuple[Float[Tensor, "N H"], tuple[Tensor, Tensor, Tensor]]:
+        """Return what all masked slots are read from, and which they are: row, block, place."""
         row, block, place = blocks.is_masked.nonzero(as_tuple=True)
         # Shifted: a slot is read at the one before it, the first at the last clean token.
         first = blocks.cuts[row, block] - 1
-        at = torch.where(place > 0, width + block * size + place - 1, first)
-        return tables.logits(hidden[row, at]), (row, block, place)
+        at = torch.where(place > 0, width + block * self.depth + place - 1, first)
+        return hidden[row, at], (row, block, place)
 
     def _sees(self, blocks: Blocks, width: int) -> Bool[Tensor, "B T T"]:
         """Return which tokens see which: blocks what is before them, and themselves."""
@@ -289,6 +283,20 @@ class MaskedDiffusionRecipe(Recipe):
         upper = torch.cat([clean_clean, clean_block], 2)
         lower = torch.cat([block_clean, block_block.expand(rows, -1, -1)], 2)
         return torch.cat([upper, lower], 1)
+
+
+def _prefix_loss(
+    batch: ReplyBatch, tables: TargetTables, hidden: Float[Tensor, "B W H"]
+) -> Float[Tensor, ""]:
+    """Return the cross entropy of the reply's tokens, each read at the clean token before it.
+
+    It is what the first slot of a block behind that token would be asked for.
+    """
+    places = torch.arange(1, hidden.shape[1], device=hidden.device)
+    is_reply = (places >= batch.starts[:, None]) & (places < batch.lengths[:, None])
+    tokens = batch.token_ids[:, 1 : hidden.shape[1]][is_reply]
+    logits = tables.logits(hidden[:, :-1][is_reply])
+    return hard_cross_entropy(logits, tokens).sum() / max(1, len(tokens))
 
 
 def _flat(values: Tensor) -> Tensor:
@@ -327,54 +335,3 @@ def _rows(batch: ReplyBatch, rows: list[int]) -> ReplyBatch:
         starts=batch.starts[rows],
         lengths=batch.lengths[rows],
     )
-
-
-def _words(target: LanguageModel, num_layers: int) -> dict[str, Any]:
-    """Return the arguments of Qwen2's config for layers shaped as the target's."""
-    module: Any = getattr(target, "module", None)
-    config = getattr(module, "config", None)
-    rope = dict(getattr(config, "rope_parameters", None) or {})
-    words = layer_words(target, num_layers, None)
-    is_tied = bool(getattr(config, "tie_word_embeddings", False))
-    kept = (
-        "vocab_size",
-        "hidden_size",
-        "intermediate_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "max_position_embeddings",
-        "hidden_act",
-    )
-    return {name: words[name] for name in kept} | {
-        "rms_norm_eps": float(getattr(config, "rms_norm_eps", 1e-6)),
-        "rope_parameters": {"rope_type": "default", "rope_theta": words["rope_theta"], **rope},
-        "tie_word_embeddings": is_tied,
-        "attn_implementation": "sdpa",
-    }
-
-
-def _first_weights(
-    head: Denoiser, target: LanguageModel, chosen: tuple[int, ...], tables: TargetTables
-) -> dict[str, Tensor]:
-    """Return the target's weights under the drafter's names, float32. Raises."""
-    module: Any = getattr(target, "module", None)
-    decoder = module.get_decoder() if module is not None else None
-    theirs = decoder.state_dict() if decoder is not None else {}
-    state = {"mask": tables.embedding.mean(0)}
-    for name, tensor in head.state_dict().items():
-        if name == "mask":
-            continue
-        first, _, rest = name.removeprefix("layers.").partition(".")
-        source = f"layers.{chosen[int(first)]}.{rest}" if name.startswith("layers.") else name
-        if source in theirs and theirs[source].shape == tensor.shape:
-            state[name] = theirs[source].detach().to(torch.float32).clone()
-        elif name.endswith("bias") and source not in theirs:
-            state[name] = torch.zeros(tensor.shape, device=target.device)
-        else:
-            raise UnsupportedModelError(
-                f"Expected {source!r} of shape {tuple(tensor.shape)} in {target.name}, got "
-                f"{tuple(theirs[source].shape) if source in theirs else 'nothing'}. A drafter can "
-                f"be made of the layers of Llama and Qwen2 only."
-            )
-    return state

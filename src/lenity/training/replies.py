@@ -45,10 +45,10 @@ def write_replies(
 ) -> int:
     """Append the target's greedy replies to (family, prompt) pairs; return new tokens written.
 
-    Each line holds family, prompt, prompt_ids and token_ids. Prompts already there are skipped, and
-    so is what an interruption cut short. It ends when all prompts are answered, or when the file
-    holds ``num_tokens`` new tokens in all. ``progress`` is told the tokens of every finished reply.
-    Raises ConfigError for a target without a tokenizer.
+    Each line holds family, prompt, prompt_ids and token_ids. Prompts already there are skipped. It
+    ends when all prompts are answered, or when the file holds ``num_tokens`` new tokens in all;
+    replies that Ctrl-C cuts short are left out. ``progress`` is told the tokens of every finished
+    reply. Raises ConfigError for a target without a tokenizer.
     """
     if target.tokenizer is None:
         raise ConfigError(
@@ -66,8 +66,10 @@ def write_replies(
     written = 0
     with path.open("a") as file:
         for chunk in decoder.stream(chats, settings) if chats and room > 0 else ():
-            if chunk.generation is None or chunk.generation.finish_reason == "interrupted":
+            if chunk.generation is None:
                 continue
+            if chunk.generation.finish_reason == "interrupted":
+                raise KeyboardInterrupt  # which the decoder took for its own; half a reply is none
             family, text = todo[chunk.index]
             record = {
                 "family": family,

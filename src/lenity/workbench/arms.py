@@ -39,9 +39,12 @@ class Arms:
         arms: Sequence[Arm],
         *,
         drafters: Mapping[str, Drafter] | None = None,
+        traces: TraceLog | None = None,
     ) -> None:
         """Load what the arms need; ``drafters`` are loaded ones, by the spec arms call them.
 
+        ``traces`` gets what policies read of every round; watching costs time, so that no speed is
+        measured with it.
         Raises ProtocolError for two arms of one name, ConfigError for a relaxed arm that drafts
         nothing, and what loading a drafter raises.
         """
@@ -50,7 +53,7 @@ class Arms:
             raise ProtocolError(
                 f"Expected arms of different names, got {', '.join(names)}. Rename one of them."
             )
-        self.target, self.arms = target, tuple(arms)
+        self.target, self.arms, self.traces = target, tuple(arms), traces
         self.drafters: dict[str, Drafter] = dict(drafters or {})
         self._decoders = {arm.name: self._decoder(arm) for arm in arms}
 
@@ -99,15 +102,14 @@ class Arms:
         *,
         repeat: int = 0,
         scorer: Scorer | None = None,
-        traces: TraceLog | None = None,
     ) -> list[SampleRecord]:
         """Return the records of jobs handed to the decoder together, each with its own settings.
 
         Not more than the arm's batch size are decoded at once; the others enter as rows end. Where
-        the call fails, each job is tried alone, so that a bad one takes no other with it.
-        ``traces`` gets what policies read of every round; watching costs time. Raises
+        the call fails, each job is tried alone, so that a bad one takes no other with it. Raises
         KeyboardInterrupt on Ctrl-C.
         """
+        traces = self.traces
         tracer = None if traces is None else Tracer(divergence=traces.divergence)
         started = perf_counter()
         try:
@@ -119,9 +121,7 @@ class Arms:
             return [
                 record
                 for job, own in zip(jobs, settings, strict=True)
-                for record in self.run(
-                    arm, [job], [own], repeat=repeat, scorer=scorer, traces=traces
-                )
+                for record in self.run(arm, [job], [own], repeat=repeat, scorer=scorer)
             ]
         walls = share_wall(generations, perf_counter() - started)
         records = [

@@ -14,11 +14,20 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from lenity.workbench.intervals import RESAMPLES, Interval, bootstrap_mean, bootstrap_ratio
+from lenity.workbench.intervals import (
+    RESAMPLES,
+    Interval,
+    bootstrap_ratio,
+    paired_difference_interval,
+)
 from lenity.workbench.pairing import Measure, Pairs
 from lenity.workbench.records import Frozen
 from lenity.workbench.repetition import is_truncated, longest_loop_share, repeated_ngram_rate
 from lenity.workbench.verdicts import Quality, QualityVerdict, Speed, SpeedVerdict
+
+GATE_CONFIDENCE = 0.998
+"""Of a text gate's interval: four gates at 95 % would by themselves reject more harmless arms by
+chance than the 5 % of the overall verdict (simulated in tests/workbench/test_statistics.py)."""
 
 
 class Bounds(Frozen):
@@ -74,7 +83,7 @@ def text_gates(
         ("loop", lambda r: longest_loop_share(r.token_ids) or 0.0, allowed.max_loop_rise),
     )
     rises = [
-        _rise_gate(name, pairs.values(measure, name).differences, bound, rng, resamples)
+        _rise_gate(name, pairs.values(measure, name).differences, bound)
         for name, measure, bound in measures
     ]
     return _length_gate(pairs, allowed, rng, resamples), *rises
@@ -82,7 +91,9 @@ def text_gates(
 
 def _length_gate(pairs: Pairs, bounds: Bounds, rng: np.random.Generator, resamples: int) -> Gate:
     values = pairs.values(lambda record: float(len(record.token_ids)), "length")
-    interval = bootstrap_ratio(values.relaxed, values.strict, rng, resamples=resamples)
+    interval = bootstrap_ratio(
+        values.relaxed, values.strict, rng, confidence=GATE_CONFIDENCE, resamples=resamples
+    )
     low, high = bounds.min_length_ratio, bounds.max_length_ratio
     return Gate(
         name="length",
@@ -92,10 +103,9 @@ def _length_gate(pairs: Pairs, bounds: Bounds, rng: np.random.Generator, resampl
     )
 
 
-def _rise_gate(
-    name: str, differences: np.ndarray, bound: float, rng: np.random.Generator, resamples: int
-) -> Gate:
-    interval = bootstrap_mean(differences, rng, resamples=resamples)
+def _rise_gate(name: str, differences: np.ndarray, bound: float) -> Gate:
+    # measures from 0 to 1 that differ in few prompts: a bootstrap of those is too narrow
+    interval = paired_difference_interval(differences, GATE_CONFIDENCE)
     return Gate(
         name=name,
         outcome=_outcome(interval.estimate <= bound, interval, unchanged=0.0),

@@ -21,8 +21,8 @@ from lenity.workbench.records import Frozen
 
 POWER = 0.8
 """Chance of a verdict that prompts are counted for."""
-MAX_CELLS = 1 << 20
-"""Pairs (gained, lost) enumerated at most; beyond, each is far from 0 and the normal law holds."""
+MAX_CELLS = 1 << 17
+"""Pairs (gained, lost) enumerated at most; beyond, hundreds of each are likely: the normal law."""
 WINDOW = 7.0
 """Standard deviations enumerated on either side of the mean: what lies outside is below 1e-9."""
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from lenity.errors import ProtocolError
 from lenity.requests import GenerationSettings
@@ -21,7 +21,6 @@ from lenity.workbench.config import Arm, FixedWork, NaturalEos
 from lenity.workbench.jobs import Job, Scorer
 from lenity.workbench.records import SampleRecord
 from lenity.workbench.rundir import Key
-from lenity.workbench.trace_log import TraceLog
 
 Progress = Callable[[int, int, float], None]
 """Told requests recorded, requests in all, and seconds since this process began the protocol."""
@@ -133,17 +132,16 @@ def natural_eos(
     sink: Sink,
     *,
     scorer: Scorer | None = None,
-    traces: TraceLog | None = None,
     progress: Progress | None = None,
     deadline: Deadline | None = None,
 ) -> Outcome:
     """Let every job stop by itself in every arm, score it, and record it; paired by prompt.
 
     A request ends at the target's end-of-sequence ids, at a string of ``stop``, or truncated. A
-    block's prompts enter the batch as others end. With ``traces`` every arm's rounds are traced.
+    block's prompts enter the batch as others end.
     """
     _check_jobs(jobs)
-    run = _Run(arms, sink, progress, deadline, scorer=scorer, traces=traces)
+    run = _Run(arms, sink, progress, deadline, scorer)
     return run.all(plan_natural_eos(arms.arms, jobs, settings), jobs, settings.warmup_tokens)
 
 
@@ -229,9 +227,9 @@ class _Run:
         sink: Sink,
         progress: Progress | None,
         deadline: Deadline | None,
-        **extras: Any,
+        scorer: Scorer | None = None,
     ) -> None:
-        self._arms, self._sink, self._extras = arms, sink, extras
+        self._arms, self._sink, self._scorer = arms, sink, scorer
         self._progress, self._deadline = progress, deadline or Deadline()
         self._started = time.perf_counter()
         self._spent: dict[str, tuple[float, int]] = {}  # arm -> seconds, requests
@@ -297,7 +295,7 @@ class _Run:
         self, turn: Turn, jobs: Sequence[Job], settings: Sequence[GenerationSettings]
     ) -> None:
         began = time.perf_counter()
-        records = self._arms.run(turn.arm, jobs, settings, repeat=turn.repeat, **self._extras)
+        records = self._arms.run(turn.arm, jobs, settings, repeat=turn.repeat, scorer=self._scorer)
         self._sink.append(*records)
         seconds, requests = self._spent.get(turn.arm.name, (0.0, 0))
         self._spent[turn.arm.name] = (

@@ -18,7 +18,7 @@ TRUNCATED = ("length", "context")
 
 
 def repeated_ngram_rate(token_ids: Sequence[int], n: int = NGRAM) -> float | None:
-    """Return (n-grams - distinct n-grams) / n-grams; none for fewer than n tokens, which have none."""
+    """Return (n-grams - distinct n-grams) / n-grams; none for fewer than n tokens."""
     count = len(token_ids) - n + 1
     if count < 1:
         return None

@@ -37,8 +37,8 @@ LOGPROB_MARGIN = 0.02
 """Nats a token: the target then finds the text 2 % less likely, token by token."""
 MIN_PROMPTS = 20
 """Prompts below which a bootstrap decides nothing: from here on it covers as it says."""
-MIN_TRIPLETS = 4
-"""Kept triplets below which nothing is called faster."""
+MIN_TRIPLETS = 3
+"""Kept triplets below which nothing is called faster: of four that are run, one may drop out."""
 SIGNAL_MARGINS = 10
 """Margins that strict must surely have above chance: the margin is then a tenth of it at most.
 

@@ -343,7 +343,8 @@ def predicted() -> PredictedVsMeasured:
 
 
 RELAXED = (
-    "To| find| the| number| of| divisors|,| we| first| factor| 196|:\n\n|196| =| 2|²| ×| 7|²|.|\n\n|"
+    "To| find| the| number| of| divisors|,| we| first| factor| 196|:\n\n|"
+    "196| =| 2|²| ×| 7|²|.|\n\n|"
     "A| divisor| picks| an| exponent| for| each| prime|,| so| there| are| 3| ×| 3| =| 9| |"
     "divisors|.| <|script|>|alert|(|1|)|</|script|>"
 )

@@ -5,7 +5,17 @@ import pytest
 from matplotlib.figure import Figure
 
 from lenity.workbench.intervals import Interval
-from lenity.workbench.report.axes import Line, draw_line, name_axes, note, reach, with_unit
+from lenity.workbench.report.axes import (
+    CHARACTERS,
+    Line,
+    brief,
+    draw_line,
+    name_axes,
+    name_ticks,
+    note,
+    reach,
+    with_unit,
+)
 from lenity.workbench.report.theme import COLOURS, SERIES
 from lenity.workbench.tables import PERCENT, PLAIN, Unit
 from tests.workbench.report.sample import interval
@@ -61,3 +71,18 @@ def test_axes_have_names_and_units(axes):
     name_axes(axes, "x", with_unit("y", Unit(name="ms")))
     assert (axes.get_xlabel(), axes.get_title()) == ("x", "y, ms")
     assert with_unit("y", PLAIN) == "y"
+
+
+def test_long_names_fit(axes):
+    name_axes(axes, "word " * 20, "word " * 20)
+    lines = [*axes.get_xlabel().split("\n"), *axes.get_title().split("\n")]
+    assert max(map(len, lines)) <= CHARACTERS
+    assert brief("x" * CHARACTERS) == "x" * CHARACTERS
+    assert brief("x" * 99) == "x" * (CHARACTERS - 1) + "…"
+
+
+def test_names_that_would_touch_are_slanted(axes):
+    name_ticks(axes, ["1", "2", "∞"])
+    assert [tick.get_rotation() for tick in axes.get_xticklabels()] == [0, 0, 0]
+    name_ticks(axes, ["asd:budget=8,gate=0.25", "margin:ratio=0.9", "strict"])
+    assert [tick.get_rotation() for tick in axes.get_xticklabels()] == [30, 30, 30]

@@ -56,8 +56,12 @@ def test_one_arm_is_filled_and_several_let_each_other_through():
     assert "beyond" not in alone.caption
 
 
-def test_every_task_has_a_map_and_its_count():
-    maps = opportunity(sample.opportunity(), SETTING)
+@pytest.fixture(scope="module")
+def maps():
+    return opportunity(sample.opportunity(), SETTING)
+
+
+def test_every_task_has_a_map_and_its_count(maps):
     assert [figure.title for figure in maps] == ["gsm8k@1", "humaneval@1", "mt_bench@1"]
     assert [figure.table is not None for figure in maps] == [True, False, False]
     assert maps[0].caption.startswith("18,231 mismatches, all positions of all blocks.")
@@ -66,8 +70,7 @@ def test_every_task_has_a_map_and_its_count():
     assert cells == [f"{100 * share:.0f}" for row in plot.shares for share in row]
 
 
-def test_equal_shares_are_equally_strong_in_all_maps():
-    maps = opportunity(sample.opportunity(), SETTING)
+def test_equal_shares_are_equally_strong_in_all_maps(maps):
     top = max(share for row in sample.opportunity().tasks[0].shares for share in row)
     other = max(share for row in sample.opportunity().tasks[1].shares for share in row)
 
@@ -79,9 +82,8 @@ def test_equal_shares_are_equally_strong_in_all_maps():
     assert strongest(maps[1]) == pytest.approx(STRONGEST * other / top, abs=1e-6)
 
 
-def test_a_cell_no_block_is_long_enough_for_is_empty():
-    figure = opportunity(sample.opportunity(), SETTING)[2]
-    assert len(styles_in(figure, "fill: var(--s1)")) == 6 * 6
+def test_a_cell_no_block_is_long_enough_for_is_empty(maps):
+    assert len(styles_in(maps[2], "fill: var(--s1)")) == 6 * 6
 
 
 def test_a_map_of_nothing_is_no_error():

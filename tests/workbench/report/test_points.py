@@ -32,13 +32,24 @@ def test_a_cost_nobody_knows_is_not_drawn():
     assert frontier(nothing, SETTING) == []
 
 
-def test_plain_decoding_far_away_is_told_instead_of_drawn():
-    plot = sample.frontier()
-    speed, _ = frontier(plot, SETTING)
-    assert speed.caption.startswith("Outside the plot: 1, plain, at 18.2 tokens/s.")
-    near = plot.points[0].model_copy(update={"throughput": 30.0})
-    speed, _ = frontier(plot.model_copy(update={"points": (near, *plot.points[1:])}), SETTING)
-    assert "Outside" not in speed.caption
+def with_plain(throughput):
+    plain, *others = sample.frontier().points
+    points = (plain.model_copy(update={"throughput": throughput}), *others)
+    return frontier(sample.frontier().model_copy(update={"points": points}), SETTING)[0]
+
+
+@pytest.mark.parametrize("far", [18.2, 60.0])
+def test_plain_decoding_far_away_is_told_instead_of_drawn(far):
+    figure = with_plain(far)
+    assert figure.caption.startswith(f"Outside the plot: 1, plain, at {far} tokens/s.")
+    assert "1" not in texts_in(figure)
+
+
+@pytest.mark.parametrize("near", [30.0, 38.0])
+def test_plain_decoding_nearby_is_drawn(near):
+    figure = with_plain(near)
+    assert "Outside" not in figure.caption
+    assert "1" in texts_in(figure)
 
 
 def test_a_relaxed_point_far_away_is_drawn():

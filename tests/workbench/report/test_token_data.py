@@ -8,8 +8,10 @@ from lenity.workbench.report.token_data import TokenDetail, TokenText
 from tests.workbench.made import record
 
 
-def text(pieces=("a", "b"), kinds="ax", details=(TokenDetail(position=1, regret=0.5),), **more):
-    return TokenText(arm="relaxed", pieces=pieces, kinds=kinds, details=details, **more)
+def text(**changes):
+    details = (TokenDetail(position=1, regret=0.5),)
+    base = {"arm": "relaxed", "pieces": ("a", "b"), "kinds": "ax", "details": details}
+    return TokenText(**{**base, **changes})
 
 
 def test_what_fits_is_kept():

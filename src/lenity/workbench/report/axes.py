@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
+from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -14,6 +16,8 @@ from lenity.workbench.tables import Unit
 
 SMALL = 9.5
 """Size of type beside a mark."""
+CHARACTERS = 46
+"""In a line as wide as a plot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +73,23 @@ def note(axes: Axes, text: str, place: tuple[float, float], look: str = "note") 
     )
 
 
+def brief(text: str) -> str:
+    """Return what of a name fits into a line; all of it stands in the legend or the table."""
+    return text if len(text) <= CHARACTERS else f"{text[: CHARACTERS - 1]}…"
+
+
+def name_ticks(axes: Axes, names: Sequence[str]) -> None:
+    """Put names under an axis, slanted where they would run into each other."""
+    is_crowded = sum(map(len, names)) > CHARACTERS - 2 * len(names)
+    slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    labels = [brief(name) for name in names]
+    axes.set_xticks(range(len(names)), labels, **(slanted if is_crowded else {}))
+
+
 def name_axes(axes: Axes, x: str, y: str) -> None:
     """Write what is on the axes, y above the plot where a phone has room; light lines across."""
-    axes.set_xlabel(x)
-    axes.set_title(y)
+    axes.set_xlabel(fill(x, CHARACTERS))
+    axes.set_title(fill(y, CHARACTERS))
     axes.grid(axis="y")
 
 

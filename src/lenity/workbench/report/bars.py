@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from lenity.workbench.report.axes import SMALL, name_axes
+from lenity.workbench.report.axes import SMALL, brief, name_axes
 from lenity.workbench.report.data import Setting
 from lenity.workbench.report.figure import Figure, Key, caption
 from lenity.workbench.report.plot_data import (
@@ -77,7 +77,7 @@ def _draw_latency(axes: Axes, plot: Latency) -> None:
                 linewidth=0.8,
             )
             left += ms
-        axes.text(0, row - 0.28, arm.arm, va="bottom", fontsize=10.5)
+        axes.text(0, row - 0.28, brief(arm.arm), va="bottom", fontsize=10.5)
         total = f"{left:.2f} ms"
         axes.text(left + widest * 0.015, row, total, va="center", fontsize=SMALL)
     axes.set_xlim(0, widest * 1.2)

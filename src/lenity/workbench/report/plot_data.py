@@ -60,7 +60,7 @@ class Frontier(Plot):
     """Quality against throughput, and quality against relative target calls."""
 
     points: tuple[FrontierPoint, ...] = Field(min_length=1)
-    quality_label: str = "Score, relaxed − strict"  # noqa: RUF001 (a minus sign, for people)
+    quality_label: str = "Score, relaxed − strict"
     quality_unit: Unit = POINTS
     throughput_label: str = "Throughput"
     throughput_unit: Unit = TOKENS_PER_SECOND

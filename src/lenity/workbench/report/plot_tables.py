@@ -210,7 +210,7 @@ def predicted_table(plot: PredictedVsMeasured) -> Table:
             Column(key="measured", label="Measured", unit=plot.unit),
             Column(
                 key="error",
-                label="Predicted − measured",  # noqa: RUF001 (a minus sign, for people)
+                label="Predicted − measured",
                 unit=plot.unit.model_copy(update={"is_signed": True}),
             ),
         ],

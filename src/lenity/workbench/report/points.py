@@ -102,23 +102,23 @@ def _known(plot: Frontier, cost: _Cost) -> list[tuple[int, FrontierPoint, Estima
     return [(i, p, c) for i, p in enumerate(plot.points, 1) if (c := cost.of(p)) is not None]
 
 
-def _is_far(plot: Frontier, cost: _Cost, point: FrontierPoint, value: Estimate) -> bool:
-    """Return whether drawing plain decoding would squeeze the others into half of the plot."""
+def _is_far(plot: Frontier, cost: _Cost, value: Estimate) -> bool:
+    """Return whether drawing plain decoding there would squeeze the others into half the plot."""
     others = [middle(c) for _, p, c in _known(plot, cost) if p.role != "plain"]
-    if point.role != "plain" or len(others) < 2:
+    if len(others) < 2:
         return False
     low, high = min(others), max(others)
     return not low - (high - low) <= middle(value) <= high + (high - low)
 
 
 def _placed(plot: Frontier, cost: _Cost) -> list[tuple[int, FrontierPoint, Estimate]]:
-    return [found for found in _known(plot, cost) if not _is_far(plot, cost, *found[1:])]
+    return [found for found in _known(plot, cost) if not _is_far(plot, cost, found[2])]
 
 
 def _outside(plot: Frontier, cost: _Cost) -> Iterable[str]:
     """Yield a remark for each point that is not drawn."""
     for number, point, value in _known(plot, cost):
-        if _is_far(plot, cost, point, value):
+        if _is_far(plot, cost, value):
             found = cost.unit.with_name(cost.unit.text(middle(value)))
             yield f"Outside the plot: {number}, {point.label}, at {found}"
 

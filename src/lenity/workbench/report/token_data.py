@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from lenity.workbench.records import KIND_LETTERS, Frozen, SampleRecord
 
 Written = Annotated[str, AfterValidator(lambda text: text.encode(errors="replace").decode())]
-"""Text that files can hold: half a surrogate pair, which an engine's JSON may bring, becomes "?"."""
+"""Text files can hold: half a surrogate pair, which an engine's JSON may bring, becomes "?"."""
 
 RELAXED = KIND_LETTERS["relaxed"]
 

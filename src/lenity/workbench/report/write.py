@@ -52,10 +52,11 @@ def _html(data: ReportData) -> str:
     try:
         from lenity.workbench.report.page import html
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in NEEDED:
+        package = (error.name or "").partition(".")[0]
+        if package not in NEEDED:
             raise
         raise MissingExtraError(
-            f"A report needs jinja2 and matplotlib, of which {error.name} is not installed. "
+            f"A report needs jinja2 and matplotlib, of which {package} is not installed. "
             f"Run: pip install 'lenity[report]'"
         ) from None
     return html(data)
