@@ -64,12 +64,14 @@ def test_what_is_cut_off_is_padding():
         lengths=torch.tensor([3, 1]),
         probs=probs,
         confidence=torch.full((2, 3), 0.5),
+        logprobs=probs.log(),
     )
     short = cut(draft, torch.tensor([2, 3]))
     assert drafted(short) == [[3, 1], [2]]
     assert short.token_ids.tolist() == [[3, 1], [2, 0]]
     assert short.confidence.tolist() == [[0.5, 0.5], [0.5, 0.0]]
     assert torch.equal(short.probs[0], probs[0, :2])
+    assert torch.equal(short.logprobs, probs[:, :2].log())
     assert short.probs[1, 1].tolist() == [1, 0, 0, 0]
     assert drafted(draft) == [[3, 1, 2], [2]], "the draft itself is left alone"
     assert probs[1, 1, 0] < 1

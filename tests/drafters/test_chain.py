@@ -12,13 +12,14 @@ WARM = Sampling(temperature=0.7)
 FILTERED = Sampling(temperature=1.3, top_k=4, min_p=0.02)
 
 
-def context(limits, sampling, starts=None):
+def context(limits, sampling, starts=None, **asked):
     rows = len(limits)
     return DraftContext(
         token_ids=[[0]] * rows,
         limits=limits,
         sampling=sampling,
         coins=Coins(list(range(rows)), starts or [1] * rows),
+        **asked,
     )
 
 
@@ -26,14 +27,14 @@ def table(generator, size=16):
     return torch.randn(size, size, generator=generator) * 2
 
 
-def chain(logits, limits, sampling, vocabulary=None, starts=None):
+def chain(logits, limits, sampling, vocabulary=None, starts=None, **asked):
     """Draft from a Markov table: the logits after token t are row t; token 0 comes first."""
     vocabulary = vocabulary or DraftVocabulary(TableModel(logits), TableModel(logits))
 
     def advance(i, tokens):
         return logits[torch.zeros(len(limits), dtype=torch.int64) if tokens is None else tokens]
 
-    return draft_chain(advance, context(limits, sampling, starts), vocabulary)
+    return draft_chain(advance, context(limits, sampling, starts, **asked), vocabulary)
 
 
 def test_greedy_rows_follow_the_argmax(generator):
@@ -69,6 +70,19 @@ def test_confidence_is_the_plain_probability_in_greedy_and_sampled_rows(generato
         expected = float(plain[draft.token_ids[b, 0]])
         assert float(draft.confidence[b, 0]) == pytest.approx(expected, rel=1e-5)
     assert float(draft.confidence[2, 0]) == 0
+
+
+def test_the_plain_law_is_handed_out_when_asked_for(generator):
+    """Before temperature and filters, in greedy and sampled rows; it changes nothing else."""
+    logits = table(generator)
+    sampling = [GREEDY, FILTERED]
+    draft = chain(logits, [3, 2], sampling, wants_logprobs=True)
+    plain = chain(logits, [3, 2], sampling)
+    assert plain.logprobs is None
+    assert drafted(draft) == drafted(plain)
+    for b, tokens in enumerate(drafted(draft)):
+        for i, last in enumerate([0, *tokens[:-1]]):
+            assert torch.equal(draft.logprobs[b, i], logits[last].log_softmax(-1))
 
 
 def test_padding_is_token_0_with_certainty(generator):

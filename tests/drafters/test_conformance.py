@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -222,6 +223,25 @@ def test_confidence_is_a_share_and_nothing_for_padding(case):
     is_real = torch.arange(draft.gamma) < draft.lengths[:, None]
     assert ((draft.confidence > 0) == is_real).all()
     assert (draft.confidence <= 1).all()
+
+
+@every_drafter
+def test_its_law_is_handed_out_at_temperature_0_unless_it_has_none(case):
+    made = rig(case)
+    for limits in ([4, 0, 3, 1], [2, 4, 1, 3]):
+        asked = replace(made.context(limits), wants_logprobs=True)
+        draft = made.session.propose(asked)
+        if build(case).is_certain:
+            assert draft.logprobs is None
+        elif draft.gamma:
+            assert draft.logprobs.shape == (4, draft.gamma, TARGET.vocab_size)
+            is_real = torch.arange(draft.gamma) < draft.lengths[:, None]
+            laws = draft.logprobs[is_real]
+            assert torch.allclose(laws.exp().sum(-1), torch.ones(len(laws)), atol=1e-5)
+            assert (laws.argmax(-1) == draft.token_ids[is_real]).all()
+            assert torch.isneginf(laws[:, WORDS:]).all()
+        assert drafted(made.propose(limits)) == drafted(draft)
+        made.finish(draft)
 
 
 NEEDS_FEATURES = {"dflash", "dspark", "eagle3", "medusa"}

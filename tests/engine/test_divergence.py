@@ -175,13 +175,13 @@ def test_nobody_asks_for_laws_unless_a_policy_or_an_observer_does():
 def test_above_temperature_0_the_emitted_law_is_the_drafters_where_they_are_close():
     """threshold inf: every draft token stays; 0: the target's law. One position at a time."""
     target, draft = models()
-    total = 3_000
+    total = 400
     for threshold, model in ((math.inf, draft), (0.0, target)):
         fuzzy = Decoder(
             target=target,
             drafter=Autoregressive(model=draft),
             policy=Fuzzy(threshold=threshold),
-            max_batch_size=64,
+            max_batch_size=total,
         )
         shared = GenerationSettings(gamma=1, max_new_tokens=2, temperature=1.0, seed=1)
         outs = fuzzy.generate([[0]] * total, shared)
@@ -189,6 +189,8 @@ def test_above_temperature_0_the_emitted_law_is_the_drafters_where_they_are_clos
         law = model.table[0].double().softmax(-1)
         bound = 5 * (total * law * (1 - law)).sqrt() + 1
         assert ((counts - total * law).abs() <= bound).all()
+        other = (target if model is draft else draft).table[0].double().softmax(-1)
+        assert ((counts - total * other).abs() > bound).any(), "another law would show"
 
 
 def test_a_budget_above_temperature_0_is_refused():

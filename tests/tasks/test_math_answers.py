@@ -43,7 +43,7 @@ def test_threads_other_than_the_main_one_may_ask(shared):
     assert said == dict.fromkeys(range(4), True)
 
 
-def test_math_verifys_own_alarm_ends_what_it_can(shared):
+def test_math_verifys_own_alarm_ends_what_it_can():
     hasty = Comparer(alarm_seconds=1)
     try:
         said = hasty.compare("1", ENDLESS)
@@ -53,7 +53,7 @@ def test_math_verifys_own_alarm_ends_what_it_can(shared):
 
 
 def test_what_outlives_the_alarm_ends_with_its_process_and_the_next_one_is_compared():
-    strict = Comparer(alarm_seconds=600, kill_seconds=2.0)
+    strict = Comparer(alarm_seconds=600, kill_seconds=1.0)
     try:
         assert strict.compare("2", "$2$").is_equal
         said = strict.compare("1", ENDLESS)

@@ -20,7 +20,7 @@ def made_of(model, chosen):
     )
     tables = TargetTables(model, torch.arange(model.vocab_size))
     head = Denoiser(config, frozenset({7}))
-    return head.fill(first_weights(head, model, chosen, tables), model.device), tables
+    return head.fill(first_weights(head, model, chosen, tables, 0), model.device), tables
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
@@ -62,7 +62,8 @@ def test_it_is_a_copy_that_trains_and_the_target_stays():
     head, tables = made_of(model, (0, 1))
     names = {name for name, parameter in head.named_parameters() if parameter.requires_grad}
     assert names == set(head.state_dict())
-    torch.testing.assert_close(head.mask.detach(), tables.embedding.mean(0))
+    away = (head.mask.detach() - tables.embedding.mean(0)) / tables.embedding.std(0)
+    assert 0 < away.abs().max() < 0.5
     before = model.module.model.layers[0].mlp.up_proj.weight.clone()
     with torch.no_grad():
         head.layers[0].mlp.up_proj.weight.zero_()

@@ -106,6 +106,24 @@ def test_the_loss_is_that_of_the_published_model_on_its_masks(prefix, tmp_path):
     torch.testing.assert_close(outcome.loss, torch.tensor(total / weight), rtol=1e-4, atol=1e-4)
 
 
+def test_the_prefix_is_asked_for_the_next_token_as_the_target_is():
+    model, chosen, tables, head = built(f"{SPEC},prefix=causal,prefix_weight=2.0", wild=False)
+    without = chosen.model_copy(update={"prefix_weight": 0.0})
+    some, losses = rig.batch(model, SPEC), []
+    for each in (chosen, without):
+        losses.append(each.outcome(head, some, tables, torch.Generator().manual_seed(2)).loss)
+    cuts = without._draw(head, some, torch.Generator().manual_seed(2)).cuts
+    states = model.hidden_states(some.token_ids, model.new_cache(2)).last
+    logprobs = model.logits(states).log_softmax(-1)
+    terms = [
+        -logprobs[row, place - 1, some.token_ids[row, place]]
+        for row in range(2)
+        for place in range(int(some.starts[row]), int(min(some.lengths[row], cuts.max())))
+    ]
+    expected = 2 * torch.stack(terms).mean()
+    torch.testing.assert_close(losses[0] - losses[1], expected, rtol=1e-3, atol=1e-3)
+
+
 def test_blocks_of_one_reply_do_not_see_each_other():
     model, chosen, tables, head = built(f"{SPEC},prefix=causal,num_blocks=3,revealed=0.0")
     some = rig.batch(model, SPEC)
@@ -162,6 +180,18 @@ def test_what_is_published_is_dream(tmp_path):
     assert (loaded.num_layers, loaded.config.mask_token_id) == (1, MASK)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_our_reader_reads_back_every_bit(dtype, tmp_path):
+    model, chosen, tables, head = built()
+    write_drafter(chosen.publish(head, model, tables), tmp_path, dtype)
+    read = load_masked(tmp_path, dtype=dtype).module.state_dict()
+    mine = {f"model.{name}": tensor for name, tensor in head.state_dict().items()}
+    assert torch.equal(read["model.embed_tokens.weight"][MASK], mine.pop("model.mask").to(dtype))
+    assert all(torch.equal(read[name], tensor.to(dtype)) for name, tensor in mine.items())
+    assert torch.equal(read["lm_head.weight"], tables.rows.to(dtype))
+    assert read.keys() == mine.keys() | {"model.embed_tokens.weight", "lm_head.weight"}
+
+
 @PREFIXES
 def test_a_short_run_learns_and_drafts(prefix, tmp_path):
     model = rig.target()
@@ -190,7 +220,6 @@ def test_a_short_run_learns_and_drafts(prefix, tmp_path):
 @pytest.mark.parametrize(
     ("spec", "error", "says"),
     [
-        ("masked_diffusion:block_size=4", ConfigError, "can become the mask"),
         (f"{SPEC},layers=0+7", ConfigError, r"between 0 and 1 .* \[0, 7\]"),
     ],
 )
@@ -222,6 +251,11 @@ def test_the_mask_is_an_id_without_a_token_or_the_last_special_one():
 
     model.tokenizer, model.eos_token_ids = Special(), frozenset({7})
     assert MaskedDiffusionRecipe()._mask(model) == 5
+    model.eos_token_ids = Special.special_ids
+    with pytest.raises(ConfigError, match="can become the mask"):
+        MaskedDiffusionRecipe()._mask(model)
+    model.tokenizer = None
+    assert MaskedDiffusionRecipe()._mask(model) == rig.VOCABULARY - 1
 
 
 def test_it_looks_at_no_layer():

@@ -58,6 +58,10 @@ def audit(
     Exits 0 when it is accepted, 1 when it is not or time was up. The verdict is written into the
     operating point.
     """
+    _run(locals())
+
+
+def _run(asked: dict[str, Any]) -> None:
     from lenity.workbench.audit import judge
     from lenity.workbench.audit_report import audit_report
     from lenity.workbench.audit_run import run_audit
@@ -67,38 +71,21 @@ def audit(
         save_operating_point,
     )
 
-    frozen = load_operating_point(point)
-    settings = _settings(
-        tasks=tasks,
-        prompts=prompts,
-        work_prompts=work_prompts,
-        work_tokens=work_tokens,
-        repeats=repeats,
-        max_new_tokens=max_new_tokens,
-        margin=margin,
-        noise_floor=noise_floor,
-    )
+    frozen = load_operating_point(asked["point"])
+    settings = _settings(asked)
     with working(f"Loading {frozen.target.name}"):
         from lenity.models.loading import load
 
         target = load(**load_arguments(frozen))
     with progress_bar("Audit") as tell:
-        study = make_study(
-            target,
-            folder,
-            data=data,
-            max_minutes=max_minutes,
-            allow_code=allow_code,
-            progress=tell,
-        )
-        run, missing = run_audit(study, frozen, settings)
+        run, missing = run_audit(make_study(target, asked, tell), frozen, settings)
     found = judge(run)
     report = audit_report(run, found, missing)
     page = close_run(run, report, missing)
     if not missing:
         judged = frozen.judged(found.decision.outcome, run.manifest.run_id, found.numbers)
-        save_operating_point(judged, point)
-    if as_json:
+        save_operating_point(judged, asked["point"])
+    if asked["as_json"]:
         print_document(_document(frozen, found, run.manifest.run_id, page, missing))
     else:
         out().print(found.decision.words)
@@ -107,12 +94,12 @@ def audit(
                 out().print(line)
         print_tables(report.own_tables)
         out().print(f"Report: {page}")
-    say_missing(missing, folder)
+    say_missing(missing, asked["folder"])
     if found.decision.outcome != "accepted":
         raise typer.Exit(REJECTED)
 
 
-def _settings(**asked: Any) -> AuditSettings:
+def _settings(asked: dict[str, Any]) -> AuditSettings:
     from lenity.workbench.audit import AuditSettings
     from lenity.workbench.config import FixedWork, NaturalEos
     from lenity.workbench.select import Questions

@@ -55,25 +55,17 @@ UNFINISHED = 1
 """Exit status where time was up before the run was complete."""
 
 
-def make_study(
-    target: LanguageModel,
-    folder: Path,
-    *,
-    data: Path | None,
-    max_minutes: float | None,
-    allow_code: bool,
-    progress: Any,
-) -> Study:
-    """Return what a study runs with."""
+def make_study(target: LanguageModel, asked: Mapping[str, Any], progress: Any) -> Study:
+    """Return what a study runs with, of the options that all of them have."""
     from lenity.workbench.audit_run import Study
     from lenity.workbench.protocols import Deadline
 
     return Study(
         target=target,
-        folder=folder,
-        data=data,
-        task_options={"allow_code_execution": True} if allow_code else {},
-        deadline=Deadline(max_minutes),
+        folder=asked["folder"],
+        data=asked["data"],
+        task_options={"allow_code_execution": True} if asked["allow_code"] else {},
+        deadline=Deadline(asked["max_minutes"]),
         progress=progress,
     )
 

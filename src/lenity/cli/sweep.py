@@ -58,50 +58,34 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Move one knob over its grid; a killed sweep goes on when the same command is given again."""
-    settings = _settings(
-        preset=preset,
-        tasks=tasks,
-        drafter=drafter,
-        policy=policy,
-        skip=skip,
-        gamma=gamma,
-        values=value,
-        shadow=shadow,
-        prompts=prompts,
-        max_new_tokens=max_new_tokens,
-        batch_size=batch_size,
-    )
+    _run(locals())
+
+
+def _run(asked: dict[str, Any]) -> None:
     from lenity.workbench.sweep import steps
 
+    settings = _settings(asked)
     steps(settings)  # what cannot be swept is refused before anything is loaded
-    with working(f"Loading {model}"):
+    with working(f"Loading {asked['model']}"):
         from lenity.models.loading import load
 
-        target = load(model, dtype=dtype, device=device)
+        target = load(asked["model"], dtype=asked["dtype"], device=asked["device"])
     from lenity.workbench.sweep_report import sweep_report
     from lenity.workbench.sweep_run import run_sweep
 
     with progress_bar("Sweep") as tell:
-        study = make_study(
-            target,
-            folder,
-            data=data,
-            max_minutes=max_minutes,
-            allow_code=allow_code,
-            progress=tell,
-        )
-        run, missing = run_sweep(study, settings)
+        run, missing = run_sweep(make_study(target, asked, tell), settings)
     report = sweep_report(run, missing)
     page = close_run(run, report, missing)
-    if as_json:
+    if asked["as_json"]:
         print_document({"run_id": run.manifest.run_id, "report": str(page), "missing": missing})
     else:
         print_tables(report.own_tables)
         out().print(f"Report: {page}")
-    say_missing(missing, folder)
+    say_missing(missing, asked["folder"])
 
 
-def _settings(**asked: Any) -> SweepSettings:
+def _settings(asked: dict[str, Any]) -> SweepSettings:
     from lenity.workbench.config import NaturalEos
     from lenity.workbench.select import Questions
     from lenity.workbench.sweep import SweepSettings
@@ -113,7 +97,7 @@ def _settings(**asked: Any) -> SweepSettings:
         policy=asked["policy"],
         skip=asked["skip"],
         gamma=asked["gamma"],
-        values=tuple(asked["values"] or ()),
+        values=tuple(asked["value"] or ()),
         shadow=asked["shadow"],
         batch_size=asked["batch_size"],
         natural=NaturalEos(max_new_tokens=asked["max_new_tokens"]),

@@ -58,38 +58,21 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Choose an operating point: traces, replay, measured finalists; or off, if nothing pays."""
-    settings = _settings(
-        tasks=tasks,
-        drafter=drafter,
-        gammas=gamma,
-        policies=policy,
-        prompts=prompts,
-        trace_prompts=trace_prompts,
-        finalists=finalists,
-        rungs=rungs,
-        work_tokens=work_tokens,
-        max_new_tokens=max_new_tokens,
-        margin=margin,
-        batch_size=batch_size,
-    )
-    with working(f"Loading {model}"):
+    _run(locals())
+
+
+def _run(asked: dict[str, Any]) -> None:
+    settings, folder = _settings(asked), asked["folder"]
+    with working(f"Loading {asked['model']}"):
         from lenity.models.loading import load
 
-        target = load(model, dtype=dtype, device=device)
+        target = load(asked["model"], dtype=asked["dtype"], device=asked["device"])
     from lenity.workbench.operating_point import load_operating_point
     from lenity.workbench.tune_report import tune_report
     from lenity.workbench.tune_run import POINT_FILE, run_tune
 
     with progress_bar("Tune") as tell:
-        study = make_study(
-            target,
-            folder,
-            data=data,
-            max_minutes=max_minutes,
-            allow_code=allow_code,
-            progress=tell,
-        )
-        run, point, missing = run_tune(study, settings)
+        run, point, missing = run_tune(make_study(target, asked, tell), settings)
     if point is None and not run.is_finished:
         run.pause(missing)
         err().print("Time was up before anything could be chosen.")
@@ -99,7 +82,7 @@ def tune(
     page = close_run(run, report, missing)
     file = folder / POINT_FILE
     point = point or load_operating_point(file)
-    if as_json:
+    if asked["as_json"]:
         print_document(
             {
                 "operating_point": point.model_dump(mode="json"),
@@ -115,18 +98,18 @@ def tune(
     out().print(f"Operating point: {file}\nReport: {page}")
 
 
-def _settings(**asked: Any) -> TuneSettings:
+def _settings(asked: dict[str, Any]) -> TuneSettings:
     from lenity.workbench.config import FixedWork, NaturalEos
     from lenity.workbench.select import Questions
     from lenity.workbench.tune import TuneSettings
 
     more = {}
-    if asked["gammas"]:
-        more["gammas"] = tuple(asked["gammas"])
+    if asked["gamma"]:
+        more["gammas"] = tuple(asked["gamma"])
     return TuneSettings(
         questions=Questions(tasks=tuple(asked["tasks"]), num_prompts=asked["prompts"]),
         drafter=asked["drafter"],
-        policies=tuple(asked["policies"] or ()),
+        policies=tuple(asked["policy"] or ()),
         trace_prompts=asked["trace_prompts"],
         finalists=asked["finalists"],
         rungs=asked["rungs"],

@@ -10,6 +10,7 @@ import warnings
 _FENCE = re.compile(
     r"^[ \t]*(```+|~~~+)[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S
 )
+_FENCE_LINE = re.compile(r"^[ \t]*(?:```+|~~~+)[ \t]*([\w+-]*)[^\n]*$", re.M)
 _CODE_LINE = re.compile(
     r"(?:from\s+\w|import\s+\w|def\s+\w|async\s+def\s|class\s+\w|@\w|[A-Za-z_]\w*\s*=\s*\S)"
 )
@@ -27,6 +28,9 @@ def solution(reply: str, *, entry_point: str, stub: str = "") -> str:
     for block in blocks:
         if defines(block, entry_point):
             return _before(stub, entry_point) + _parsable(block)
+    fences = _FENCE_LINE.findall(reply)
+    if len(fences) % 2 and not fences[0]:  # it closes what the prompt opened
+        reply, blocks = _FENCE_LINE.split(reply)[0], []
     if not blocks and defines(reply, entry_point):
         return _before(stub, entry_point) + _parsable(_from_first_code_line(reply))
     rest = blocks[0] if blocks else reply
@@ -67,13 +71,13 @@ def _continuation(stub: str, text: str) -> str:
     """
     text = text.lstrip("\n")
     first, newline, rest = text.partition("\n")
-    as_it_stands = _indented_part(text)
-    first_moved = "    " + first.lstrip() + newline + _indented_part(rest)
-    all_moved = textwrap.indent(text, "    ")
-    for body in (as_it_stands, first_moved, all_moved):
-        if body.strip() and is_python(stub + body):
-            return body
-    return as_it_stands if as_it_stands.strip() else first_moved
+    if not first or first[0].isspace():
+        return _indented_part(text)
+    first_moved = "    " + first + newline + _indented_part(rest)
+    if rest.strip() and not rest.lstrip("\n")[0].isspace():
+        all_moved = textwrap.indent(text, "    ")
+        return all_moved if is_python(stub + all_moved) else first_moved
+    return first_moved
 
 
 def _indented_part(text: str) -> str:

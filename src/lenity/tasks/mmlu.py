@@ -24,7 +24,7 @@ _RULES = (
         ),
     ),
 )
-_FIRST = re.compile(r"^[\s(\[*_\"']*([A-D])(?:[)\].:,*_\"']|\s*$|\s*\n)")
+_FIRST = re.compile(r"^[\s(\[*_\"']*([A-D])(?:[)\].:,*_\"]|'(?!\w)|\s*$|\s*\n)")
 _LINE = re.compile(r"^[\s(\[*_\"']*([A-D])[)\].:*_\"']*\s*$", re.MULTILINE)
 _BRACKET = re.compile(r"\(([A-D])\)")
 

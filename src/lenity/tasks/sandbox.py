@@ -282,6 +282,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     # before it is waited for: until then its number, which is the group's, cannot be another's
     with suppress(ProcessLookupError, PermissionError):  # nobody is left
         os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
     process.wait()
 
 

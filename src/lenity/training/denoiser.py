@@ -72,16 +72,24 @@ def stock_words(target: LanguageModel, num_layers: int) -> dict[str, Any]:
 
 
 def first_weights(
-    head: Denoiser, target: LanguageModel, chosen: Sequence[int], tables: TargetTables
+    head: Denoiser,
+    target: LanguageModel,
+    chosen: Sequence[int],
+    tables: TargetTables,
+    seed: int,
 ) -> dict[str, Tensor]:
     """Return the target's weights under the drafter's names, float32.
 
-    ``chosen[i]`` is the target's layer that layer i begins as. Raises UnsupportedModelError.
+    ``chosen[i]`` is the target's layer that layer i begins as. The mask begins near the mean of
+    all tokens, a tenth of their spread away. Raises UnsupportedModelError.
     """
     module: Any = getattr(target, "module", None)
     decoder = module.get_decoder() if module is not None else None
     theirs = decoder.state_dict() if decoder is not None else {}
-    state, used = {"mask": tables.embedding.mean(0)}, set()
+    draw = torch.Generator().manual_seed(seed)
+    spread = 0.1 * tables.embedding.std(0)
+    noise = torch.randn(len(spread), generator=draw).to(spread.device)
+    state, used = {"mask": tables.embedding.mean(0) + spread * noise}, set()
     for name, tensor in head.state_dict().items():
         if name == "mask":
             continue

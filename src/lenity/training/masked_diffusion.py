@@ -71,7 +71,8 @@ class MaskedDiffusionRecipe(Recipe):
     prefix_weight: float = Field(default=1.0, ge=0)
     """Weight of the loss of plain next tokens, with prefix=causal: it keeps what the layers know"""
     mask_token_id: int | None = Field(default=None, ge=0)
-    """Id that becomes the mask; none takes one without a token, or the last special token"""
+    """Id that becomes the mask; none takes one without a token, or the last special token, or, of a
+    target without a tokenizer, the last id"""
 
     @model_validator(mode="after")
     def _check_blocks(self) -> Self:
@@ -92,9 +93,9 @@ class MaskedDiffusionRecipe(Recipe):
         return ()
 
     def build(self, target: LanguageModel, tables: TargetTables, seed: int) -> Denoiser:
-        """Return the target's layers, to see both ways. Raises UnsupportedModelError, ConfigError.
+        """Return the target's layers, to see both ways; only the mask's embedding is drawn.
 
-        Nothing is drawn: ``seed`` plays no part.
+        Raises UnsupportedModelError, ConfigError.
         """
         if tables.rows is None:
             raise UnsupportedModelError(
@@ -112,7 +113,7 @@ class MaskedDiffusionRecipe(Recipe):
             prefix=self.prefix,
         )
         head = Denoiser(config, target.eos_token_ids)
-        return head.fill(first_weights(head, target, chosen, tables), target.device)
+        return head.fill(first_weights(head, target, chosen, tables, seed), target.device)
 
     def outcome(
         self, head: Any, batch: ReplyBatch, tables: TargetTables, draw: torch.Generator
@@ -127,12 +128,9 @@ class MaskedDiffusionRecipe(Recipe):
         loss = losses.sum() / weights.sum().clamp_min(1e-6)
         if self.prefix == "causal" and self.prefix_weight:
             loss = loss + self.prefix_weight * _prefix_loss(batch, tables, hidden[:, :width])
-        hits = is_best(logits, tokens).to(torch.float32)
-        right, count = hits.new_zeros(self.depth), hits.new_zeros(self.depth)
-        right.index_add_(0, place, hits)
-        count.index_add_(0, place, torch.ones_like(hits))
-        accuracy = right / count.clamp_min(1)
-        return Outcome(loss=loss, accuracy=accuracy, num_bases=blocks.cuts.numel())
+        hits = torch.zeros_like(blocks.is_masked)
+        hits[slots] = is_best(logits, tokens)
+        return Outcome.of(loss, hits, blocks.is_masked)
 
     @torch.no_grad()
     def hits(self, head: Any, batch: ReplyBatch, tables: TargetTables) -> Bool[Tensor, "B M K"]:
@@ -198,12 +196,13 @@ class MaskedDiffusionRecipe(Recipe):
             return self.mask_token_id
         if len(target.unknown_ids):
             return int(target.unknown_ids[0])
-        special = target.tokenizer.special_ids if target.tokenizer is not None else frozenset()
-        free = special - target.eos_token_ids
+        if target.tokenizer is None:
+            return target.vocab_size - 1
+        free = target.tokenizer.special_ids - target.eos_token_ids
         if not free:
             raise ConfigError(
                 f"Expected an id of {target.name} that can become the mask, found none without a "
-                f"token and no special token. Name one with mask_token_id=."
+                f"token and no special token but ends of text. Name one with mask_token_id=."
             )
         return max(free)
 

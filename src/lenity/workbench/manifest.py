@@ -67,7 +67,7 @@ class Manifest(Frozen):
         return all(part.provenance.machine() == first for part in self.resumed)
 
 
-def begin(kind: Kind, settings: Mapping[str, JsonValue], provenance: Provenance) -> Manifest:
+def begin(kind: Kind, settings: Mapping[str, Any], provenance: Provenance) -> Manifest:
     """Return the manifest of a run that starts now."""
     now = utc_now()
     salt = f"{now} {os.getpid()} {os.urandom(8).hex()}"

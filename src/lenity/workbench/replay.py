@@ -19,12 +19,12 @@ preferred for what it emits.
 
 **Bias.** Where text really goes on as recorded (simulated streams of mismatches, even and in
 bursts, requests of 128 and 256 tokens) tokens per target pass come out within 3 % of the truth,
-mostly within 1 %. On real text it is not seen that relaxed text may be easier (repetition) or harder to draft
-than strict text, or end earlier, and that a block begins elsewhere after a relaxed prefix than
-after a recovered token. Regret, coverage and relaxed share share these. With a smaller ``gamma``
-than recorded the blocks are cut where they begin, and a budget lasts longer than it would. Replay
-of strict, and of any rule at its strict limit, is the recorded run itself. Every number is labelled
-"predicted": measure before use.
+mostly within 1 %. On real text it is not seen that relaxed text may be easier (repetition) or
+harder to draft than strict text, or end earlier, and that a block begins elsewhere after a relaxed
+prefix than after a recovered token. Regret, coverage and relaxed share share these. With a smaller
+``gamma`` than recorded the blocks are cut where they begin, and a budget lasts longer than it
+would. Replay of strict, and of any rule at its strict limit, is the recorded run itself. Every
+number is labelled "predicted": measure before use.
 
 Walked round by round over all requests at once: milliseconds a policy.
 """

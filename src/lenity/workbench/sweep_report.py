@@ -38,8 +38,18 @@ def sweep_report(run: RunDir, missing: Mapping[str, int] | None = None) -> Repor
     )
     rng = np.random.default_rng(settings.seed)
     plots = [
-        _plot(key, title, unit, measure, known, records, chosen.x_label, protocol, run)
+        Sweep(
+            protocol=protocol,
+            run_id=run.manifest.run_id,
+            key=key,
+            title=title,
+            x_label=chosen.x_label,
+            y_label=title,
+            y_unit=unit,
+            curves=curves,
+        )
         for key, title, unit, measure in _measures(rng, settings.resamples)
+        if (curves := _curves(measure, known, records))
     ]
     return ReportData(
         kind="sweep",
@@ -52,7 +62,7 @@ def sweep_report(run: RunDir, missing: Mapping[str, int] | None = None) -> Repor
             for arm, count in (missing or run.manifest.missing).items()
         ),
         acceptance=acceptance({s.arm.name: records[s.arm.name] for s in known[:4]}, protocol),
-        sweeps=tuple(plot for plot in plots if plot is not None),
+        sweeps=tuple(plots),
         tables=(arms_table({s.arm.name: records[s.arm.name] for s in known}),),
         disclosure=Disclosure(
             provenance=run.manifest.provenance,
@@ -97,7 +107,7 @@ def _measures(rng: np.random.Generator, resamples: int) -> list[tuple[str, str, 
             lambda own, strict: relative_blocks(Counts.of(own), Counts.of(strict)),
         ),
         (
-            "regret",
+            "regret_spent",
             "Regret per request",
             NATS,
             lambda own, strict: rates(own)["regret_per_request"].pooled,
@@ -119,35 +129,17 @@ def _measures(rng: np.random.Generator, resamples: int) -> list[tuple[str, str, 
     ]
 
 
-def _plot(
-    key: str,
-    title: str,
-    unit: Unit,
-    measure: Measure,
-    known: Sequence[Step],
-    records: Mapping[str, Records],
-    x_label: str,
-    protocol: str,
-    run: RunDir,
-) -> Sweep | None:
+def _curves(
+    measure: Measure, known: Sequence[Step], records: Mapping[str, Records]
+) -> tuple[SweepCurve, ...]:
+    """Return one line a rule, of the steps at which the measure has a value."""
     curves: dict[str, list[SweepPoint]] = {}
     for step in known:
         strict = records.get(reference_of(step, known).arm.name, ())
         value = measure(records[step.arm.name], strict)
         if value is not None:
             curves.setdefault(step.curve, []).append(SweepPoint(x=step.x, y=value))
-    if not curves:
-        return None
-    return Sweep(
-        protocol=protocol,
-        run_id=run.manifest.run_id,
-        key=key,
-        title=title,
-        x_label=x_label,
-        y_label=title,
-        y_unit=unit,
-        curves=tuple(
-            SweepCurve(label=name, points=tuple(points), is_reference=name == "strict")
-            for name, points in curves.items()
-        ),
+    return tuple(
+        SweepCurve(label=name, points=tuple(points), is_reference=name == "strict")
+        for name, points in curves.items()
     )

@@ -1,0 +1,61 @@
+"""Which arms a sweep has."""
+
+import pytest
+
+from lenity.drafters import drafter
+from lenity.errors import ConfigError, RegistryError
+from lenity.policies import policy
+from lenity.skipping import skip_rule
+from lenity.workbench.sweep import PRESETS, SweepSettings, preset, reference_of, steps
+from tests.workbench.studies import questions
+
+
+def settings(name, **changes):
+    base = {"preset": name, "questions": questions(), "drafter": "ngram", "gamma": 8}
+    return SweepSettings.model_validate(base | changes)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_arm_can_be_built_and_strict_comes_first(name):
+    found = steps(settings(name, skip="raw:local=0.9,prefix=0.9"))
+    assert found[0].curve == "strict"
+    names = [step.arm.name for step in found]
+    assert len(set(names)) == len(names)
+    for step in found:
+        policy(step.arm.policy)
+        drafter(step.arm.drafter)
+        if step.arm.skip:
+            skip_rule(step.arm.skip)
+
+
+def test_one_knob_moves_and_the_others_stay():
+    found = steps(settings("budget", values=(1, "inf")))
+    assert [step.arm.policy for step in found] == [
+        "strict",
+        "asd:budget=1,gate=0.25,block_cap=2",
+        "asd:budget=inf,gate=0.25,block_cap=2",
+    ]
+    assert [step.x for step in found] == ["strict", 1.0, "inf"]
+
+
+def test_a_sweep_of_gamma_has_a_strict_arm_at_each():
+    found = steps(settings("gamma", values=(2, 4)))
+    assert [(s.curve, s.arm.gamma) for s in found] == [
+        ("strict", 2),
+        ("asd", 2),
+        ("strict", 4),
+        ("asd", 4),
+    ]
+    assert reference_of(found[3], found).arm.name == "strict-4"
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(RegistryError, match="Did you mean 'budget'"):
+        preset("buget")
+    with pytest.raises(ConfigError, match="a skip rule whose min_prefix is moved"):
+        steps(settings("min_prefix"))
+
+
+def test_published_baselines_stand_on_the_same_drafts():
+    curves = {step.curve for step in steps(settings("skipping"))}
+    assert curves == {"strict", "raw", "lenience", "top_k", "periodic"}
