@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml scripts/setup
 	@touch '$@'
 
 demo: $(STAMP)
-	HF_HUB_OFFLINE=1 $(BIN)/lenity demo
+	HF_HUB_OFFLINE=1 $(BIN)/lenity demo --study runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 # Two processes of one thread each; WORKERS=0 runs all in one.
 WORKERS ?= 2

@@ -147,6 +147,7 @@ class ScriptedDrafter(Drafter):
 
     idea: ClassVar[str] = "scripted"
     paper: ClassVar[str] = "none"
+    is_certain: ClassVar[bool] = True
 
     type: Literal["scripted"] = "scripted"
     script: Script

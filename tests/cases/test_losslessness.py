@@ -185,7 +185,9 @@ def test_drafters_are_right_and_wrong_in_turn(name):
 
 WIDE = {
     "asd": "asd:budget=inf,gate=inf,block_cap=none",
+    "fuzzy": "fuzzy:threshold=inf",
     "lenience": "lenience:ratio=0.01",
+    "margin": "margin:ratio=0",
     "priced": "priced:budget=inf,price=0",
     "top_k": "top_k:k=2",
 }

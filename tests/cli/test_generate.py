@@ -276,3 +276,19 @@ def test_a_template_that_fails_is_a_message(run, tiny, tmp_path, command):
     done = run(*command.split(), "hi", "--chat", "-m", str(folder))
     assert done.exit_code == 2
     assert "no system here" in done.stderr
+
+
+def test_a_skip_rule_commits_unasked_and_says_so(run_json, tiny):
+    words = ("generate", "hello hello hello hello", "-m", tiny, "-n", "40", "--gamma", "4")
+    rule = "raw:local=0,prefix=0,min_prefix=1,repetition_guard=false"
+    document = run_json(*words, "--drafter", "autoregressive:model=target", "--skip", rule)
+    (generation,) = document["generations"]
+    assert "skipped" in {token["kind"] for token in generation["tokens"]}
+    plain = run_json(*words)["generations"][0]
+    assert generation["text"] == plain["text"], "the target itself drafted"
+
+
+def test_a_skip_rule_without_such_a_drafter_is_refused(run, tiny):
+    done = run("generate", "hello", "-m", tiny, "--skip", "raw")
+    assert done.exit_code == 2
+    assert "a drafter that drafts from tokens alone" in done.stderr

@@ -63,12 +63,17 @@ COMMAND = "from lenity.cli.main import app; app()"
 
 def _start(*arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", COMMAND, *arguments]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, **streams)
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    return subprocess.Popen(command, stderr=subprocess.PIPE, env=buffered, **streams)
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)], ids=["table", "document"])
-def test_a_reader_that_goes_away_ends_it_without_a_word(options):
-    with _start("list", "policies", *options, stdout=subprocess.PIPE) as child:
+@pytest.mark.parametrize(
+    "arguments",
+    [("policies",), ("policies", "--json"), ("models", "--json")],
+    ids=["table", "long", "short"],  # what fits a buffer is only missed when it is flushed
+)
+def test_a_reader_that_goes_away_ends_it_without_a_word(arguments):
+    with _start("list", *arguments, stdout=subprocess.PIPE) as child:
         child.stdout.close()
         assert child.stderr.read() == b""
     assert child.returncode == 141

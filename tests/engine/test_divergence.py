@@ -124,8 +124,11 @@ def test_kl_from_a_drafter_that_leaves_tokens_out_is_refused():
 
 
 def test_a_drafter_that_keeps_its_law_to_itself_is_refused():
+    class Secretive(ScriptedDrafter):
+        is_certain = False
+
     target, _ = models()
-    scripted = ScriptedDrafter(script=oracle(target))
+    scripted = Secretive(script=oracle(target))
     with pytest.raises(ModelMismatchError, match=r"law behind each draft token.*Use another"):
         Decoder(target=target, drafter=scripted, policy="fuzzy").generate([1], **SETTINGS)
     strict = Decoder(target=target, drafter=scripted, policy="fuzzy:threshold=0")

@@ -47,7 +47,9 @@ def test_a_solution_that_changes_its_input_is_compared_on_fresh_ones(tmp_path):
     }
     chosen, item = load(tmp_path, **changes)
     assert chosen.score(item, "def swap(xs):\n    xs.reverse()\n    return xs").value == 1.0
-    assert chosen.score(item, "def swap(xs):\n    return xs").value == 0.0
+    wrong = chosen.score(item, "def swap(xs):\n    xs.clear()\n    return xs")
+    assert wrong.value == 0.0
+    assert "swap([1, 2],): [] instead of [2, 1]" in wrong.detail  # what it was called with
 
 
 def test_order_does_not_count_where_the_set_says_so(tmp_path):

@@ -63,6 +63,7 @@ def test_a_drafters_facts_hold_its_own_weights_only():
     ngram = drafter_facts(drafter("ngram:max_match=2"), target())
     assert ngram.spec == "ngram:max_match=2"
     assert ngram.fingerprint is None
+    assert "idea" not in ngram.about  # a reworded sentence is no other drafter
     itself = drafter_facts(drafter("autoregressive:model=target"), target())
     assert itself.fingerprint is None  # the target's weights are the target's facts
     other = drafter_facts(drafter("autoregressive", model=cousin()), target())

@@ -21,6 +21,7 @@ from lenity.workbench.metrics import (
     relative_calls,
     wall_share,
 )
+from lenity.workbench.records import RelaxedToken
 from tests.workbench.handmade import a_round, failed, request, text, timed
 
 ONE = request(("axr", 4), ("aaaab", 4), ("sss", 3), ("p", 0), ("aa", 4))
@@ -176,8 +177,21 @@ def test_strict_lengths_are_read_off_the_first_relaxed_token():
     )
     strict = Agreement.of_lengths(*agreement_lengths(request(("aar", 3), ("aaab", 3))))
     assert strict.strict_token == strict.full_prefix == 1
-    with pytest.raises(ProtocolError, match="Run strict on the same blocks"):
+    with pytest.raises(ProtocolError, match="no shadow verifier looked at"):
         agreement_lengths(ONE)
+
+
+def test_strict_lengths_of_skipped_rounds_are_the_shadow_verifiers():
+    """Skipped K = 3 of which strict keeps 1, K = 2 of 4 it would keep; a pass between them."""
+    rounds = [
+        a_round("sss", 4, shadow_accepted=1),
+        a_round("axr", 4),
+        a_round("ss", 4, shadow_accepted=4),
+    ]
+    spent = (RelaxedToken(position=4, regret=0.5),)
+    record = request(*rounds, kinds="sssaxrss", token_ids=tuple(range(8)), relaxed=spent)
+    assert agreement_lengths(record) == ([3, 2, 2], [1, 1, 4])
+    assert Agreement.of_lengths(*agreement_lengths(record)).strict_token == 4 / 7
 
 
 def test_regret_is_binned_against_the_budget():

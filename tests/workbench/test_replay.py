@@ -172,8 +172,9 @@ def test_a_surplus_skips_the_rounds_it_covers():
     assert found.relaxed == pytest.approx((6 / 5,))
     assert found.coverage == 1
     assert found.relaxed_share == pytest.approx(1 / 5)
-    # with more to spend the last mismatch of the round at 0 is no other, so nothing changes
     assert found.tokens_per_target_pass == pytest.approx(2.5)
+    # what the places in between are taken to cost does not go beyond the budget either
+    assert Replayer([trace]).predict("asd:gate=inf,budget=0.5").regret == (0.5,)
 
 
 def test_a_budget_is_carried_through_a_request_and_not_beyond():

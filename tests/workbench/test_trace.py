@@ -121,6 +121,17 @@ def test_rounds_that_overlap_are_refused_and_gaps_are_known():
         check_strict([good, gap], "a test")
 
 
+def test_skipped_rounds_leave_gaps():
+    skipping = tiny(skip="periodic:period=2,count=2")
+    outs, traces = run(skipping, [[0], [5]], gamma=3, max_new_tokens=20)
+    for out, trace in zip(outs, traces, strict=True):
+        verified = [r for r in out.rounds if r.target_passes]
+        assert [r.emitted for r in trace.rounds] == [r.emitted for r in verified]
+        assert not trace.is_whole
+    with pytest.raises(ProtocolError, match="gaps"):
+        check_strict(traces, "a test")
+
+
 @pytest.mark.parametrize("change", [{"policy": "asd"}, {"temperature": 0.7}])
 def test_only_greedy_strict_runs_are_strict(change):
     check_strict([by_hand(((1.0,), 1))], "a test")

@@ -32,11 +32,11 @@ def tables(seed=1, size=12, noise=1.0):
     return target, target + noise * torch.randn(size, size, generator=generator)
 
 
-def tiny(policy="strict", *, seed=1, noise=1.0, **model):
+def tiny(policy="strict", *, seed=1, noise=1.0, skip=None, **model):
     """A decoder of two tables."""
     target, draft = tables(seed, noise=noise)
     drafter = Autoregressive(model=TableModel(draft, name="toy:draft"))
-    return Decoder(target=TableModel(target, **model), drafter=drafter, policy=policy)
+    return Decoder(target=TableModel(target, **model), drafter=drafter, policy=policy, skip=skip)
 
 
 class Tape(TableModel):

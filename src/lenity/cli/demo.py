@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,6 +47,10 @@ def demo(
     ] = 4,
     model: Model = DEMO_MODEL,
     drafter: Annotated[str, typer.Option(help="Drafter of the main table")] = DRAFTER,
+    study: Annotated[
+        Path | None,
+        typer.Option(help="Folder for a small tune, freeze and audit at the end; none leaves it"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Decode the same prompts plainly, strictly speculated, with ASD and with prices.
@@ -58,6 +63,10 @@ def demo(
     else:
         _print(report)
         _print_receipt(exact)
+        if study is not None:
+            from lenity.cli.demo_study import study as tune_and_audit
+
+            tune_and_audit(study)
     if report["failures"]:
         raise typer.Exit(1)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lenity.cli.options import DEMO_MODEL, Device, Dtype, Json, Model, PromptFile, Receipt
-from lenity.cli.point import PointFile, point_decoder, read_point
+from lenity.cli.point import DECIDED, PointFile, point_decoder, read_point
 from lenity.cli.prompts import read_prompts
 from lenity.cli.terminal import out, print_document, working
 from lenity.errors import ConfigError
@@ -37,6 +37,9 @@ def generate(
     drafter: Annotated[
         str, typer.Option(help="ngram, self_speculative, autoregressive:model=NAME, or none")
     ] = "none",
+    skip: Annotated[
+        str, typer.Option(help="Rule that commits drafts without a target pass, such as raw")
+    ] = "none",
     gamma: Annotated[int | None, typer.Option(show_default=False)] = None,
     max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", "-n")] = None,
     temperature: Annotated[float | None, typer.Option()] = None,
@@ -54,30 +57,31 @@ def generate(
     receipt: Receipt = None,
 ) -> None:
     """Generate text, plainly, strictly speculated or within a regret budget."""
-    asked = {
-        "gamma": gamma,
-        "max_new_tokens": max_new_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-        "stop": tuple(stop) if stop else None,
-    }
-    prompts = read_prompts(prompt, file, chat=chat, system=system)
-    point = read_point(
-        operating_point, model=model, drafter=drafter, policy=policy, gamma=gamma, dtype=dtype
+    _run(locals())
+
+
+ASKED = ("gamma", "max_new_tokens", "temperature", "top_k", "top_p", "seed", "stop")
+"""Options that are fields of GenerationSettings."""
+
+
+def _run(options: dict[str, Any]) -> None:
+    asked = {name: options[name] for name in ASKED}
+    asked["stop"] = tuple(asked["stop"]) if asked["stop"] else None
+    prompts = read_prompts(
+        options["prompt"], options["file"], chat=options["chat"], system=options["system"]
     )
+    point = read_point(options["operating_point"], **{name: options[name] for name in DECIDED})
     settings = _settings(asked if point is None else {**asked, "gamma": point.gamma})
     if point is None:
-        decoder = _decoder(model, policy, drafter, settings, dtype=dtype, device=device)
+        decoder = _decoder(settings, options)
     else:
-        decoder = point_decoder(point, prompts[0], device)
-    if as_json:
+        decoder = point_decoder(point, prompts[0], options["device"])
+    if options["as_json"]:
         generations = _decode(decoder, prompts, settings)
         print_document(_document(decoder, settings, generations))
     else:
-        wants_receipt = out().is_terminal if receipt is None else receipt
-        generations = _show(decoder, prompts, settings, stream=stream, receipt=wants_receipt)
+        receipt = out().is_terminal if options["receipt"] is None else options["receipt"]
+        generations = _show(decoder, prompts, settings, stream=options["stream"], receipt=receipt)
     if any(generation.finish_reason == "interrupted" for generation in generations):
         raise typer.Exit(INTERRUPTED)
 
@@ -88,22 +92,14 @@ def _settings(asked: dict[str, Any]) -> GenerationSettings:
     return GenerationSettings.of(None, {k: v for k, v in asked.items() if v is not None})
 
 
-def _decoder(
-    model: str,
-    policy: str,
-    drafter: str,
-    settings: GenerationSettings,
-    *,
-    dtype: str | None,
-    device: str | None,
-) -> Decoder:
+def _decoder(settings: GenerationSettings, options: dict[str, Any]) -> Decoder:
     """Check everything that needs no model, then load it."""
     from lenity.drafters import drafter as drafter_named
     from lenity.engine.decode import Decoder
     from lenity.models.loading import load
     from lenity.policies import policy as policy_named
 
-    rule = policy_named(policy)
+    rule, drafter = policy_named(options["policy"]), options["drafter"]
     drafts = None if drafter in ("none", "plain") else drafter_named(drafter)
     if not rule.is_strict and (drafts is None or settings.gamma == 0):
         raise ConfigError(
@@ -111,9 +107,9 @@ def _decoder(
             f"{settings.gamma}: it would be plain decoding. Name a drafter, such as --drafter "
             f"ngram, or leave --policy out."
         )
-    with working(f"Loading {model}"):
-        target = load(model, dtype=dtype, device=device)
-        return Decoder(target=target, drafter=drafts, policy=rule)
+    with working(f"Loading {options['model']}"):
+        target = load(options["model"], dtype=options["dtype"], device=options["device"])
+        return Decoder(target=target, drafter=drafts, policy=rule, skip=options["skip"])
 
 
 def _decode(decoder: Decoder, prompts: list[Any], settings: GenerationSettings) -> list[Generation]:

@@ -25,7 +25,14 @@ PointFile = Annotated[
 ]
 
 
-DECIDED = {"model": DEMO_MODEL, "drafter": "none", "policy": "strict", "gamma": None, "dtype": None}
+DECIDED = {
+    "model": DEMO_MODEL,
+    "drafter": "none",
+    "policy": "strict",
+    "skip": "none",
+    "gamma": None,
+    "dtype": None,
+}
 """Options that a point decides, and what they are where nobody gave them."""
 
 

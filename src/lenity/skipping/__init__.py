@@ -10,6 +10,8 @@ from lenity.skipping.base import SkipRule
 SKIP_RULES = Registry(
     "skip rule",
     {
+        "conditional": "lenity.skipping.signals:Conditional",
+        "marginal": "lenity.skipping.signals:Marginal",
         "periodic": "lenity.skipping.periodic:Periodic",
         "raw": "lenity.skipping.signals:Raw",
     },

@@ -3,6 +3,12 @@
 raw: q_j is the drafter's probability of its token when it was chosen (Draft.confidence) and C_k the
 geometric mean of q_1..q_k, which may fall and rise again: every k is looked at (arXiv 2608.14787,
 Table 1).
+marginal: q_j estimates P(L >= j) and C_k = min_{j<=k} q_j, the local score itself: the two gates
+are one, at the larger of ``local`` and ``prefix``.
+conditional: q_j estimates P(L >= j | L >= j-1) and C_k = prod_{j<=k} q_j, the probability that
+strict accepts the whole prefix; ``prefix`` is 1 - epsilon, and from ``prefix >= local`` on the
+local gate says nothing more.
+L counts the draft tokens that strict would accept (survival.py).
 """
 
 from __future__ import annotations
@@ -11,10 +17,15 @@ from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
+from pydantic import Field, PrivateAttr, field_serializer
 from torch import Tensor
 
 from lenity.errors import ConfigError
-from lenity.skipping.base import GatedRule, SkipContext
+from lenity.skipping.base import GatedRule, SkipContext, local_scores
+from lenity.skipping.survival import SurvivalPredictor, load_predictor
+
+CONFIDENCE = "confidence"
+"""Stands for a predictor where the drafter's confidence is itself a conditional survival."""
 
 
 class Raw(GatedRule):
@@ -27,12 +38,7 @@ class Raw(GatedRule):
 
     def signal(self, context: SkipContext) -> Float[Tensor, "B G"]:
         """Return Draft.confidence. Raises ConfigError when the drafter gives none."""
-        if context.draft.confidence is None:
-            raise ConfigError(
-                "Skip rule 'raw' expects a drafter that gives a confidence per token, got a draft "
-                "without. Use masked_diffusion, autoregressive or ngram, or the rule 'periodic'."
-            )
-        return context.draft.confidence
+        return _confidence(context, self.type)
 
     def prefix_scores(self, scores: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
         """Return the geometric mean of q_1..q_k."""
@@ -43,3 +49,90 @@ def geometric_mean(scores: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
     """Return (prod_{j<=k} q_j)^(1/k), summed as logarithms."""
     count = torch.arange(1, scores.shape[-1] + 1, device=scores.device)
     return (scores.log().cumsum(-1) / count).exp()
+
+
+def _confidence(context: SkipContext, rule: str) -> Float[Tensor, "B G"]:
+    if context.draft.confidence is None:
+        raise ConfigError(
+            f"Skip rule {rule!r} expects a drafter that gives a confidence per token, got a draft "
+            f"without. Use masked_diffusion, autoregressive or ngram, or the rule 'periodic'."
+        )
+    return context.draft.confidence
+
+
+class SurvivalRule(GatedRule):
+    """A rule whose scores a trained predictor gives; it is read when first asked for."""
+
+    local: float = Field(default=0.9, ge=0)
+    """eta_b, the least survival any token of the prefix may have; above 1 never skips"""
+    prefix: float = Field(default=0.9, ge=0)
+    """eta_c, the least score of the prefix as a whole; above 1 never skips"""
+    predictor: str | SurvivalPredictor = Field(examples=["run/marginal"])
+    """Survival predictor: a folder that `lenity train survival` wrote, or a loaded one"""
+    family: str | None = None
+    """What the prompts are, where the predictor was told: code or maths; none says nothing"""
+
+    _loaded: dict[torch.device, SurvivalPredictor] = PrivateAttr(default_factory=dict)
+
+    @field_serializer("predictor")
+    def _name_predictor(self, predictor: str | SurvivalPredictor) -> str:
+        return predictor if isinstance(predictor, str) else predictor.name
+
+    def signal(self, context: SkipContext) -> Float[Tensor, "B G"]:
+        """Return the predictor's estimates. Raises ConfigError or ModelMismatchError."""
+        families = [self.family] * len(context.num_emitted)
+        predictor = self.loaded(context.draft.token_ids.device)
+        return predictor.scores(context.draft, context.num_emitted, families)
+
+    def loaded(self, device: torch.device) -> SurvivalPredictor:
+        """Return the predictor, read once per device.
+
+        Raises ConfigError when there is none, or one of the other estimand.
+        """
+        if device not in self._loaded:
+            given = self.predictor
+            found = load_predictor(given) if isinstance(given, str) else given
+            if found.description.estimand != self.type:
+                raise ConfigError(
+                    f"Skip rule {self.type!r} expects a predictor of {self.type} survival, got "
+                    f"{found.name}, which estimates {found.description.estimand} survival. Use "
+                    f"the rule {found.description.estimand!r}, or train the other one."
+                )
+            self._loaded[device] = found.to(device)
+        return self._loaded[device]
+
+
+class Marginal(SurvivalRule):
+    """Trained P(L >= j): both gates ask for the least of them."""
+
+    idea: ClassVar[str] = "skip while strict is likely to get as far as every token"
+    paper: ClassVar[str] = "marginal survival of arXiv 2608.14787"
+
+    type: Literal["marginal"] = "marginal"
+
+    def prefix_scores(self, scores: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
+        """Return min_{j<=k} q_j."""
+        return local_scores(scores)
+
+
+class Conditional(SurvivalRule):
+    """Trained P(L >= j | L >= j-1): the prefix gate asks for their product.
+
+    With ``predictor=confidence`` the drafter's own confidence stands for it, which is DSpark's
+    confidence head by its definition: a token is accepted given that those before it were.
+    """
+
+    idea: ClassVar[str] = "skip while strict is likely to accept the whole prefix"
+    paper: ClassVar[str] = "conditional survival of arXiv 2608.14787"
+
+    type: Literal["conditional"] = "conditional"
+
+    def signal(self, context: SkipContext) -> Float[Tensor, "B G"]:
+        """Return the predictor's estimates, or Draft.confidence."""
+        if self.predictor == CONFIDENCE:
+            return _confidence(context, self.type)
+        return super().signal(context)
+
+    def prefix_scores(self, scores: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
+        """Return prod_{j<=k} q_j, summed as logarithms."""
+        return scores.log().cumsum(-1).exp()

@@ -199,7 +199,7 @@ def _speed(
     prompts = None
     if triplets.kept and settings.work_prompts > 1:
         prompts = prompt_gain(own, triplets, RELAXED, rng, resamples=settings.resamples)
-    return judge_speed(triplets, prompts, min_triplets=settings.fixed.repeats)
+    return judge_speed(triplets, prompts)
 
 
 def evidence_text(evidence: Mapping[str, Mapping[tuple[str, str, int], Evidence]]) -> str:

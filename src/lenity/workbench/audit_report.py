@@ -54,7 +54,7 @@ def audit_report(run: RunDir, audit: Audit, missing: Mapping[str, int] | None = 
         kind="audit",
         title=f"Audit of {point['policy']}",
         summary=audit.decision.words,
-        created_at=manifest.finished_at or manifest.started_at,
+        created_at=manifest.started_at,
         setting=setting_of(manifest.provenance, point["drafter"]),
         missing=tuple(
             Missing(what=f"{count} requests of {arm}", why="time was up before they were run")

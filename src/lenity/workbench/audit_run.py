@@ -100,12 +100,26 @@ def run_audit(
     run = RunDir.create(study.folder, begin("audit", stored, provenance))
     if run.is_finished:
         return run, {}
-    run.write_artefact(POINT, point.model_dump_json(indent=1) + "\n")
-    work = chosen.jobs[: settings.work_prompts]
-    outcomes = [
+    with run.held():
+        run.write_artefact(POINT, point.model_dump_json(indent=1) + "\n")
+        outcomes = _record(study, settings, chosen, run, (at_work, at_rest))
+        _look_closer(run, study.target)
+    return run, missing_of(outcomes)
+
+
+def _record(
+    study: Study,
+    settings: AuditSettings,
+    chosen: Selection,
+    run: RunDir,
+    arms: tuple[Arms, Arms],
+) -> list[Outcome]:
+    """Run both protocols: fixed work on the first prompts, natural EOS on all."""
+    at_work, at_rest = arms
+    return [
         fixed_work(
             at_work,
-            work,
+            chosen.jobs[: settings.work_prompts],
             settings.fixed,
             run,
             progress=study.progress,
@@ -121,8 +135,6 @@ def run_audit(
             deadline=study.deadline,
         ),
     ]
-    _look_closer(run, study.target)
-    return run, missing_of(outcomes)
 
 
 def missing_of(outcomes: list[Outcome]) -> dict[str, int]:

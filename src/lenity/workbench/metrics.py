@@ -17,7 +17,13 @@ from pydantic import Field
 
 from lenity.errors import ProtocolError
 from lenity.workbench.identities import check_identities
-from lenity.workbench.records import KIND_LETTERS, UNITS_PER_NAT, Frozen, SampleRecord
+from lenity.workbench.records import (
+    KIND_LETTERS,
+    UNITS_PER_NAT,
+    Frozen,
+    RoundCounts,
+    SampleRecord,
+)
 
 COUNTERS_VERSION = 1
 """Of the definitions in this module: arms counted by different ones are not compared."""
@@ -118,14 +124,16 @@ def _count(record: SampleRecord) -> Counts:
 
 
 def wall_share(record: SampleRecord) -> float:
-    """Return the request's wall seconds divided by its mean batch size, weighted by time.
+    """Return the request's part of the machine's wall seconds: all of them at batch size 1.
 
-    wall * sum_rounds(seconds / batch size) / sum_rounds(seconds): the whole wall at batch size 1.
+    wall * (prefill + sum_rounds(seconds / batch size)) / (prefill + sum_rounds(seconds)): a prompt
+    is prefilled alone, a round is shared by its batch.
     """
-    full = sum(r.seconds for r in record.rounds)
+    full = record.prefill_seconds + sum(r.seconds for r in record.rounds)
     if full <= 0:
         return record.wall_seconds
-    return record.wall_seconds * sum(r.seconds / r.batch_size for r in record.rounds) / full
+    own = record.prefill_seconds + sum(r.seconds / r.batch_size for r in record.rounds)
+    return record.wall_seconds * own / full
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,23 +327,28 @@ class Agreement(Frozen):
 
 
 def agreement_lengths(record: SampleRecord) -> tuple[list[int], list[int]]:
-    """Return K and L of every round of a request that skipped nothing.
+    """Return K and L of every round of a request.
 
-    L is read off the same target pass: draft tokens before the first relaxed one. Where tokens
-    were skipped no pass says what strict would have kept. Raises ProtocolError then.
+    Where the target looked, L is read off the same pass: draft tokens before the first relaxed one.
+    Where tokens were skipped L is what the shadow verifier saw. Raises ProtocolError without one.
     """
-    if any(r.skipped for r in record.rounds):
-        raise ProtocolError(
-            f"{record.item_id}: expected a target pass in every round, got skipped tokens. Run "
-            f"strict on the same blocks and give its lengths to Agreement.of_lengths."
-        )
     kept, strict, start = [], [], 0
     for counts in record.rounds:
         prefix = record.kinds[start : start + counts.accepted]
-        kept.append(len(prefix))
-        strict.append((prefix + KIND_LETTERS["relaxed"]).index(KIND_LETTERS["relaxed"]))
+        relaxed = (prefix + KIND_LETTERS["relaxed"]).index(KIND_LETTERS["relaxed"])
+        kept.append(counts.skipped or len(prefix))
+        strict.append(_shadow_length(record, counts) if counts.skipped else relaxed)
         start += counts.emitted
     return kept, strict
+
+
+def _shadow_length(record: SampleRecord, counts: RoundCounts) -> int:
+    if counts.shadow_accepted is None:
+        raise ProtocolError(
+            f"{record.item_id}: expected what strict would have accepted in every round, got "
+            f"skipped tokens that no shadow verifier looked at. Run it with the shadow verifier."
+        )
+    return counts.shadow_accepted
 
 
 class RegretHistogram(Frozen):

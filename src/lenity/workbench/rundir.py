@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -181,6 +182,15 @@ class RunDir:
         if self._lock is not None:
             self._lock.close()  # the kernel's lock goes with it
             self._lock = None
+
+    @contextmanager
+    def held(self) -> Iterator[Self]:
+        """Let go of the run where the work inside ends with an error; it stays open otherwise."""
+        try:
+            yield self
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         """Return the run."""

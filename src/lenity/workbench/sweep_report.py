@@ -55,7 +55,7 @@ def sweep_report(run: RunDir, missing: Mapping[str, int] | None = None) -> Repor
         kind="sweep",
         title=f"Sweep: {chosen.x_label}",
         summary=chosen.words,
-        created_at=run.manifest.finished_at or run.manifest.started_at,
+        created_at=run.manifest.started_at,
         setting=setting_of(run.manifest.provenance, settings.drafter),
         missing=tuple(
             Missing(what=f"{count} requests of {arm}", why="time was up before they were run")

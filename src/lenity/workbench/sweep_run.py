@@ -40,17 +40,18 @@ def run_sweep(
         return run, {}
     log = TraceLog(run) if traces else None
     arms.traces = log
-    try:
-        outcome = natural_eos(
-            arms,
-            chosen.jobs,
-            settings.natural,
-            run,
-            scorer=chosen.scorer,
-            progress=study.progress,
-            deadline=study.deadline,
-        )
-    finally:
-        if log is not None:
-            log.close()
+    with run.held():
+        try:
+            outcome = natural_eos(
+                arms,
+                chosen.jobs,
+                settings.natural,
+                run,
+                scorer=chosen.scorer,
+                progress=study.progress,
+                deadline=study.deadline,
+            )
+        finally:
+            if log is not None:
+                log.close()
     return run, outcome.missing

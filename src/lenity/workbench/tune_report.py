@@ -46,7 +46,7 @@ def tune_report(run: RunDir, missing: Mapping[str, int] | None = None) -> Report
         kind="tune",
         title=f"Tune of {settings.drafter}",
         summary=None if verdict is None else f"Chosen: {_named(verdict.name, known)}.",
-        created_at=run.manifest.finished_at or run.manifest.started_at,
+        created_at=run.manifest.started_at,
         setting=setting_of(run.manifest.provenance, settings.drafter),
         missing=tuple(
             Missing(what=f"{count} requests of {arm}", why="time was up before they were run")

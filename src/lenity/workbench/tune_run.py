@@ -76,7 +76,8 @@ def run_tune(
     if run.is_finished:
         return run, None, {}
     search = _Search(study, settings, chosen, run, traced)
-    found = search.search()
+    with run.held():
+        found = search.search()
     if found is None:
         return run, None, missing_of(search.outcomes)
     candidate, verdict = found
