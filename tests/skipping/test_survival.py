@@ -17,6 +17,7 @@ from lenity.skipping.survival import (
     SurvivalPredictor,
     load_predictor,
 )
+from lenity.types import Draft
 from tests.skipping.drafts import recorded
 
 
@@ -92,6 +93,12 @@ def test_scalars_alone_need_no_record():
     predictor = made(hidden_size=0)
     assert predictor.input_size == len(SCALARS) == 19
     assert predictor.scores(recorded([4], hidden_size=7), [0]).shape == (1, 4)
+
+
+def test_a_draft_of_nothing_has_no_scores():
+    """Not even of a drafter with states: where nothing is drafted there is no record."""
+    none = Draft(token_ids=torch.zeros(2, 0, dtype=torch.int64), lengths=torch.tensor([0, 0]))
+    assert made().scores(none, [0, 0]).shape == (2, 0)
 
 
 @pytest.mark.parametrize(("size", "got"), [(5, "5 numbers"), (None, "none")])

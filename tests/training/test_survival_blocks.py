@@ -29,13 +29,13 @@ def masked(tmp_path):
 def test_accepted_lengths_are_what_the_drafter_got_right(tmp_path):
     decoder = scripted(3, 0, 4, 2, max_batch_size=1)
     blocks = capture_blocks(decoder, PROMPTS[:1], tmp_path, SETTINGS)
-    assert blocks.accepted.tolist() == [3, 0, 4, 2], "4 + 1 + 5 and then 2 of 2: the cap"
-    assert blocks.lengths.tolist() == [4, 4, 4, 2]
+    assert blocks.accepted.tolist() == [3, 0, 4, 1], "4 + 1 + 5, and one draft before the cap"
+    assert blocks.lengths.tolist() == [4, 4, 4, 1]
     assert blocks.hidden.shape == (4, 4, 0)
     assert set(blocks.prompts) == {blocks.prompts[0]}
-    assert blocks.survives().sum(1).tolist() == [3, 0, 4, 2]
-    assert blocks.counts("marginal").sum(1).tolist() == [4, 4, 4, 2]
-    assert blocks.counts("conditional").sum(1).tolist() == [4, 1, 4, 2]
+    assert blocks.survives().sum(1).tolist() == [3, 0, 4, 1]
+    assert blocks.counts("marginal").sum(1).tolist() == [4, 4, 4, 1]
+    assert blocks.counts("conditional").sum(1).tolist() == [4, 1, 4, 1]
 
 
 def test_a_stop_does_not_shorten_what_strict_would_accept(tmp_path):

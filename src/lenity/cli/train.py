@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 
 from lenity.cli.options import DEMO_MODEL, Device, Dtype, Json
 from lenity.cli.terminal import err, out, print_document, working
+from lenity.cli.train_survival import survival
 from lenity.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ train = typer.Typer(no_args_is_help=True, help="Record a target's replies; train
 def _group() -> None:
     """Record a target's replies; train drafters on them."""
 
+
+train.command("survival")(survival)
 
 Count = Annotated[int | None, typer.Option(show_default=False)]
 Number = Annotated[float | None, typer.Option(show_default=False)]
@@ -97,7 +100,7 @@ def replies(
     Own prompts are the nine tenths that are never used for checking a drafter. A run that was
     stopped goes on when the same command is given again.
     """
-    pairs = _pairs(families, prompt_file, count)
+    pairs = prompt_pairs(families, prompt_file, count)
     with working(f"Loading {target}"):
         from lenity.models.loading import load
 
@@ -132,7 +135,7 @@ def _record(
 
     done = count_tokens(read_replies(file))
     most = settings["max_new_tokens"] * len(pairs)
-    with _bar("Recording replies", num_tokens or most) as advance:
+    with bar("Recording replies", num_tokens or most) as advance:
 
         def progress(tokens: int) -> None:
             nonlocal done
@@ -150,7 +153,7 @@ def _record(
     }
 
 
-def _pairs(families: str, file: Path | None, count: int) -> list[tuple[str, str]]:
+def prompt_pairs(families: str, file: Path | None, count: int) -> list[tuple[str, str]]:
     """Return (family, prompt) pairs. Raises ConfigError."""
     from lenity.registry import did_you_mean
     from lenity.training.prompts import FAMILIES, prompts
@@ -259,7 +262,7 @@ def _features(
     if max_bytes is None:
         return open_store(folder)
     total = sum(len(r["prompt_ids"]) + len(r["token_ids"]) for r in recorded)
-    with _bar("Capturing features", total) as advance:
+    with bar("Capturing features", total) as advance:
         done = 0
 
         def progress(tokens: int) -> None:
@@ -287,7 +290,7 @@ def _train(
 ) -> Trained:
     from lenity.training.drafter import Trainer
 
-    with _bar("Training", 1000) as advance:
+    with bar("Training", 1000) as advance:
         note = {"loss": "", "passes": ""}
 
         def report(line: dict[str, Any]) -> None:
@@ -303,7 +306,7 @@ def _train(
 
 
 @contextmanager
-def _bar(what: str, total: int) -> Iterator[Callable[[float, str], None]]:
+def bar(what: str, total: int) -> Iterator[Callable[[float, str], None]]:
     """Show a progress bar on standard error where somebody can see it."""
     console = err()
     columns = (

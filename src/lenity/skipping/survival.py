@@ -78,9 +78,7 @@ class SurvivalPredictor(nn.Module):
         super().__init__()
         self.description, self.name = description, name
         sizes = [self.input_size, *[description.width] * NUM_HIDDEN_LAYERS, 1]
-        self.layers = nn.ModuleList(
-            nn.utils.skip_init(nn.Linear, i, o) for i, o in pairwise(sizes)
-        )
+        self.layers = nn.ModuleList(nn.utils.skip_init(nn.Linear, i, o) for i, o in pairwise(sizes))
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
         self.register_buffer("mean", torch.zeros(self.input_size))
@@ -117,6 +115,8 @@ class SurvivalPredictor(nn.Module):
 
         Raises ModelMismatchError for a drafter whose state is not the one it was trained on.
         """
+        if not draft.gamma:
+            return torch.zeros(draft.token_ids.shape)
         inputs = scalar_features(draft, num_emitted, families)
         if self.description.hidden_size:
             inputs = torch.cat([self._hidden(draft), inputs], -1)

@@ -63,7 +63,7 @@ def simulate(
     halves = []
     for is_high, expected in ((coins[:, :1], tail * rho), (coins, tail * rho**power)):
         is_passing = (power <= accepted[:, None]) & is_high
-        scores = low + (high - low) * is_passing
+        scores = np.where(is_passing, high, low)
         blocks = LoggedBlocks.of("marginal", scores, accepted)
         halves.append(
             Half(

@@ -1,0 +1,1 @@
+"""lenity inside other people's tools: lm-eval."""
