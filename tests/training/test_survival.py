@@ -185,7 +185,8 @@ class Listener:
     def observe(self, view):
         emitted = [row.num_emitted for row in view.rows]
         context = SkipContext(draft=view.draft, num_emitted=emitted, rounds=emitted)
-        self.scores += self.rule.signal(context).tolist()
+        if view.draft.gamma:
+            self.scores += self.rule.signal(context).tolist()
 
 
 def test_a_trained_predictor_says_the_same_in_the_loop_and_skips(tmp_path):
