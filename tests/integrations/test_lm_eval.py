@@ -1,6 +1,8 @@
 """The model "lenity" in the real lm-eval, on a task of a few lines, without a network."""
 
+import importlib
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -9,11 +11,12 @@ pytest.importorskip("lm_eval", reason='needs the extra "lm-eval" (CONTRIBUTING.m
 
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
+from tokenizers.processors import TemplateProcessing
 
 import lenity
 from examples.tiny_model import save_tiny_model
-from lenity.errors import ConfigError
-from lenity.integrations.lm_eval import LenityLM
+from lenity.errors import ConfigError, MissingExtraError
+from lenity.integrations.lm_eval import LenityLM, main
 from lenity.workbench.facts import DrafterFacts, target_facts
 from lenity.workbench.operating_point import OperatingPoint, save_operating_point
 
@@ -119,6 +122,20 @@ def test_the_harness_evaluates_a_task(tiny, tmp_path, chat):
 
 
 @pytest.mark.usefixtures("offline")
+def test_the_command_line_knows_the_model(tiny, tmp_path, monkeypatch, capsys):
+    local_task(tmp_path)
+    words = ["lm_eval", "run", "--model", "lenity", "--model_args", f"target={tiny},drafter=ngram"]
+    words += ["--tasks", "tiny_echo", "--include_path", str(tmp_path / "tasks")]
+    monkeypatch.setattr("sys.argv", [*words, "--output_path", str(tmp_path / "out")])
+    main()
+    assert "tiny_echo" in capsys.readouterr().out
+    (file,) = (tmp_path / "out").rglob("results*.json")
+    config = json.loads(file.read_text())["config"]
+    assert config["lenity_ledger"]["requests"] == 3
+    assert config["lenity_drafter"] == "ngram"
+
+
+@pytest.mark.usefixtures("offline")
 def test_a_likelihood_task_is_refused_with_a_reason(tiny, tmp_path):
     manager = local_task(tmp_path, "multiple_choice", CHOICE)
     with pytest.raises(ConfigError, match="the target's alone"):
@@ -190,13 +207,42 @@ def test_settings_are_those_of_the_harness(model):
     assert (own.stop, own.stop_token_ids) == (("y",), (1,))
 
 
-def test_a_rendered_prompt_gets_no_second_opening(model):
-    assert model._encode("<s>a") == [0, *model._encode("a")]
+def test_a_rendered_prompt_gets_no_opening_but_its_own(tiny):
+    model = LenityLM(target=tiny)
+    opening = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    model.tokenizer.backend_tokenizer.post_processor = opening
+    plain = model._encode("a")
+    assert plain[0] == 0
+    assert model._encode("<s>a") == plain
+    text = model.apply_chat_template([{"role": "user", "content": "a"}])
+    assert model._encode(text)[0] != 0
+
+
+def test_a_conversation_is_rendered_by_the_target(model):
     text = model.apply_chat_template([{"role": "user", "content": "a"}])
     assert text == "<|user|>a\n<|assistant|>"
     assert model.chat_template(True) == model.tokenizer.chat_template
     assert model.chat_template(False) is None
     assert "/" not in model.tokenizer_name
+
+
+def test_the_device_lm_eval_names_unasked_is_no_wish(tiny):
+    model = LenityLM(target=tiny, device="cuda:0", batch_size=1)
+    assert model.decoder.target.device == lenity.load(tiny).device
+    with pytest.raises(ConfigError, match="device"):
+        LenityLM(target=tiny, device="cuda:99")
+
+
+def test_a_prompt_that_does_not_fit_is_refused_not_cut(model):
+    with pytest.raises(ConfigError, match="1024"):
+        model.generate_until([ask("a" * 2000, max_gen_toks=4)], disable_tqdm=True)
+
+
+def test_a_missing_harness_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    monkeypatch.delitem(sys.modules, "lenity.integrations.lm_eval")
+    with pytest.raises(MissingExtraError, match=r"lenity\[lm-eval\]"):
+        importlib.import_module("lenity.integrations.lm_eval")
 
 
 def test_nothing_asked_is_nothing_answered(model):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -83,6 +84,17 @@ def test_the_best_epoch_is_kept_and_named():
     assert longer.description.validation_loss <= told, "one more epoch cannot lose"
     first = fit(train, validation, settings(epochs=1))
     assert told < first.description.validation_loss
+
+
+def test_later_epochs_that_are_worse_are_forgotten():
+    """All survives in training and nothing in validation: the first epoch is the best."""
+    blocks = made(num=80)
+    train = replace(blocks, accepted=blocks.lengths)
+    validation = replace(blocks, accepted=torch.zeros_like(blocks.lengths))
+    first, many = (fit(train, validation, settings(epochs=epochs)) for epochs in (1, 4))
+    assert many.description == first.description
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, many.state_dict()[name])
 
 
 def test_the_same_seed_is_the_same_predictor():

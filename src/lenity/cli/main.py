@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from lenity import __version__
 from lenity.cli.audit import audit
+from lenity.cli.audit_served import audit_served
 from lenity.cli.demo import demo
 from lenity.cli.doctor import doctor
 from lenity.cli.draft_check import draft_check
@@ -76,6 +77,7 @@ app.add_typer(train, name="train")
 app.command("draft-check")(draft_check)
 app.command("tune")(tune)
 app.command("audit")(audit)
+app.command("audit-served")(audit_served)
 app.command("sweep")(sweep)
 app.command("replay")(replay)
 app.command("report")(report)

@@ -38,6 +38,8 @@ LENGTH_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_
 """What tasks call the bound on new tokens; the first one given counts, as elsewhere in lm-eval."""
 PASSED_ON = ("top_k", "top_p", "min_p", "repetition_penalty")
 """Settings that mean the same in both; under greedy decoding filters change nothing."""
+UNASKED_DEVICE = "cuda:0"
+"""What lm-eval's command line passes where nobody named a device, GPU or none."""
 SUMMARY = ("relaxed_share", "regret_per_request", "tokens_per_target_pass")
 """Rates of ``workbench.metrics`` in the summary."""
 
@@ -73,7 +75,7 @@ class LenityLM(LM):
                 f"Expected batch_size alone, got max_batch_size={max_batch_size}. lenity looks "
                 f"for no batch size itself: requests enter its batch as others end."
             )
-        size = _batch_size(batch_size)
+        size, device = _batch_size(batch_size), _device(device)
         if operating_point is not None:
             _refuse_unknown(options, ())
             self.decoder, self.gamma = _at_point(Path(operating_point), device, size)
@@ -240,6 +242,11 @@ def _batch_size(value: int | str | None) -> int | None:
             f"itself; give one that fits, such as 8."
         )
     return int(value)
+
+
+def _device(name: str | None) -> str | None:
+    """Return where to load: what lm-eval's command line says unasked leaves the choice to us."""
+    return None if name == UNASKED_DEVICE else name
 
 
 def _at_point(file: Path, device: str | None, size: int | None) -> tuple[Decoder, int]:

@@ -97,15 +97,12 @@ class SurvivalPredictor(nn.Module):
         A unit that is kept is divided by 1 - DROPOUT.
         """
         x = (inputs - self.mean) * self.scale
-        for number, layer in enumerate(self.layers):
-            x = layer(x)
-            if number == NUM_HIDDEN_LAYERS:
-                break
-            x = nn.functional.gelu(x)
+        for number, layer in enumerate(self.layers[:-1]):
+            x = nn.functional.gelu(layer(x))
             if dropout is not None and number < NUM_HIDDEN_LAYERS - 1:
                 coins = torch.rand(x.shape, generator=dropout, device=x.device)
                 x = x * (coins >= DROPOUT) / (1 - DROPOUT)
-        return x.squeeze(-1)
+        return self.layers[-1](x).squeeze(-1)
 
     @torch.no_grad()
     def scores(
