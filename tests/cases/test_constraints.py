@@ -160,6 +160,7 @@ def test_no_rule_accepts_a_forbidden_token(policy):
     """The drafter always offers the raw runner-up, forbidden a third of the time."""
     wide = {
         "asd": "asd:budget=inf,gate=inf,block_cap=none",
+        "fuzzy": "fuzzy:divergence=js,threshold=0.7",
         "lenience": "lenience:ratio=1e-30",
         "priced": "priced:budget=inf,price=0",
         "top_k": "top_k:k=128",

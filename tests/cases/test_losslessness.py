@@ -36,6 +36,7 @@ from tests.cases.rig import (
 )
 from tests.drafters.heads import tiny_dflash, tiny_dspark, tiny_medusa
 from tests.models.heads.tiny import eagle3_folder
+from tests.models.masked_tiny import masked_folder
 
 COUNT = 12
 
@@ -51,11 +52,22 @@ def tiny_eagle3(family, known):
     return head
 
 
+def tiny_masked(family, known):
+    """A Dream-like drafter whose mask is the target's last id, which it then never drafts."""
+    size = known.model.vocab_size
+    with TemporaryDirectory() as folder:
+        made = masked_folder(Path(folder), "dream", vocab_size=size, mask=size - 1)
+        head = drafter("masked_diffusion", model=str(made))
+        head.open(known.model, known.model.new_cache())
+    return head
+
+
 REGISTERED = {
     "autoregressive": lambda family, known: Autoregressive(model=cousin(family)),
     "dflash": lambda family, known: drafter("dflash", model=tiny_dflash(known.model)),
     "dspark": lambda family, known: drafter("dspark", model=tiny_dspark(known.model)),
     "eagle3": tiny_eagle3,
+    "masked_diffusion": tiny_masked,
     "medusa": lambda family, known: drafter("medusa", model=tiny_medusa(known.model)),
     "ngram": lambda family, known: drafter("ngram:min_match=1,max_match=3"),
     "self_speculative": lambda family, known: drafter("self_speculative:skip=1"),

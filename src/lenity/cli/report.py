@@ -46,7 +46,11 @@ def make_report(run: RunDir) -> ReportData:
     if run.manifest.kind == "audit":
         from lenity.workbench.audit import judge
         from lenity.workbench.audit_report import audit_report
+        from lenity.workbench.served import is_served, judge_served
+        from lenity.workbench.served_report import served_report
 
+        if is_served(run):
+            return served_report(run, judge_served(run))
         return audit_report(run, judge(run))
     if run.manifest.kind == "tune":
         from lenity.workbench.tune_report import tune_report
