@@ -7,7 +7,7 @@ over. The drafter is in RUN/drafter, in Dream's layout; its weights are 270 MB, 
 made and not shipped.
 
     python scripts/train_masked_drafter.py RUN [--replies FILE] [--prompts 800]
-        [--cpu-minutes 90]
+        [--cpu-minutes 30]
 
 Measure it with ``python -m benchmarks.masked_drafter RUN/drafter``.
 """
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=800)
     parser.add_argument("--max-new-tokens", type=int, default=256)
     parser.add_argument("--recipe", default=RECIPE)
-    parser.add_argument("--cpu-minutes", type=float, default=90.0)
+    parser.add_argument("--cpu-minutes", type=float, default=30.0)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--batch-size", type=int, default=4)
     chosen = parser.parse_args()

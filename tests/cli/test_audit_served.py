@@ -41,6 +41,8 @@ def test_an_engine_as_good_as_its_baseline_is_accepted(words, tmp_path, run_json
     assert {r["model"] for r in other.requests} == {"strict"}
     assert (tmp_path / "run" / "report.html").is_file()
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["state"] == "finished"
+    told = run_json("report", str(tmp_path / "run"), "--to", str(tmp_path / "again"))
+    assert told["run_id"] == document["run_id"]
 
 
 def test_a_worse_one_is_not(words, run):
