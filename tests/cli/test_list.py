@@ -4,9 +4,11 @@ from lenity.cli.list import _default
 from lenity.drafters import DRAFTERS
 from lenity.models.loading import MODELS
 from lenity.policies import POLICIES
+from lenity.skipping import SKIP_RULES
 from lenity.tasks import TASKS
 
 REGISTRIES = {"policies": POLICIES, "drafters": DRAFTERS, "models": MODELS, "tasks": TASKS}
+REGISTRIES["skip-rules"] = SKIP_RULES
 
 
 @pytest.mark.parametrize("kind", REGISTRIES)
@@ -17,7 +19,7 @@ def test_everything_registered_is_listed(run, run_json, kind):
     assert all(name in said for name in names)
 
 
-@pytest.mark.parametrize("kind", ["policies", "drafters", "tasks"])
+@pytest.mark.parametrize("kind", ["policies", "drafters", "tasks", "skip-rules"])
 def test_knobs_are_those_of_the_class(run_json, kind):
     for row in run_json("list", kind)[kind]:
         fields = REGISTRIES[kind].load(row["name"]).model_fields

@@ -24,14 +24,21 @@ class Kind(StrEnum):
     DRAFTERS = "drafters"
     MODELS = "models"
     TASKS = "tasks"
+    SKIP_RULES = "skip-rules"
 
 
 def list_(
     kind: Annotated[Kind, typer.Argument(help="What to list")], as_json: Json = False
 ) -> None:
-    """List policies, drafters, models or tasks: names, knobs, defaults, papers."""
-    makers = {Kind.POLICIES: policies, Kind.DRAFTERS: drafters}
-    rows = (makers | {Kind.MODELS: models, Kind.TASKS: tasks})[kind]()
+    """List policies, drafters, models, tasks or skip rules: names, knobs, defaults, papers."""
+    makers = {
+        Kind.POLICIES: policies,
+        Kind.DRAFTERS: drafters,
+        Kind.MODELS: models,
+        Kind.TASKS: tasks,
+        Kind.SKIP_RULES: skip_rules,
+    }
+    rows = makers[kind]()
     if as_json:
         print_document({str(kind): rows})
     elif kind is Kind.MODELS:
@@ -64,6 +71,17 @@ def drafters() -> list[dict[str, Any]]:
     from lenity.drafters import DRAFTERS
 
     classes = {name: DRAFTERS.load(name) for name in DRAFTERS.names()}
+    return [
+        {"name": name, "idea": cls.idea, "paper": cls.paper, "knobs": knobs(cls)}
+        for name, cls in classes.items()
+    ]
+
+
+def skip_rules() -> list[dict[str, Any]]:
+    """Return every registered skip rule."""
+    from lenity.skipping import SKIP_RULES
+
+    classes = {name: SKIP_RULES.load(name) for name in SKIP_RULES.names()}
     return [
         {"name": name, "idea": cls.idea, "paper": cls.paper, "knobs": knobs(cls)}
         for name, cls in classes.items()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class TrainingSettings(BaseModel):
@@ -51,3 +51,13 @@ class TrainingSettings(BaseModel):
     """Held-out replies to validate on, at most"""
     checkpoint_every: int = Field(default=100, ge=1)
     """Steps between two states to go on from"""
+
+    @model_validator(mode="after")
+    def _check_initial(self) -> Self:
+        if self.initial is not None and self.recipe.startswith("masked_diffusion"):
+            raise ValueError(
+                f"masked_diffusion begins with no checkpoint, for the mask's embedding is drawn "
+                f"anew, got initial={self.initial}; go on with the run that made it, or leave it "
+                f"out"
+            )
+        return self
