@@ -121,5 +121,6 @@ def say_missing(missing: Mapping[str, int], folder: Path) -> None:
     """Say what time did not suffice for, and leave with the status of an unfinished run."""
     if missing:
         listed = ", ".join(f"{count} requests of {arm}" for arm, count in missing.items())
-        err().print(f"Not finished: {listed}. Give the same command to go on with {folder}.")
+        text = f"Not finished: {listed}. Give the same command to go on with {folder}."
+        err().print(text, soft_wrap=True)
         raise typer.Exit(UNFINISHED)
