@@ -22,6 +22,7 @@ from pydantic import (
 
 from lenity import registry
 from lenity.errors import ConfigError, RegistryError
+from lenity.policies import POLICIES, Policy
 from lenity.registry import (
     Registry,
     build_knobs,
@@ -309,3 +310,12 @@ def test_none_is_a_word_where_none_is_not_allowed():
     built = build_knobs(Knobs, {"cap": "none", "stop": "none"}, "thing")
     assert built.cap is None
     assert built.stop == "none"
+
+
+def test_an_instance_is_built_already_and_written_knobs_yield():
+    rule = POLICIES.build(Policy, "asd:budget=2", {"gate": 1.0})
+    assert (rule.budget, rule.gate) == (2.0, 1.0)
+    assert POLICIES.build(Policy, rule, {}) is rule
+    assert POLICIES.build(Policy, "asd:budget=2", {"budget": 3.0}).budget == 3.0
+    with pytest.raises(ConfigError, match="policy 'asd' has no knob 'x'"):
+        POLICIES.build(Policy, "asd", {"x": 1})

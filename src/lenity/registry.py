@@ -12,13 +12,15 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from lenity.errors import ConfigError, RegistryError
+
+T = TypeVar("T")
 
 
 class Registry:
@@ -46,6 +48,18 @@ class Registry:
             )
         module, _, attribute = targets[name].partition(":")
         return getattr(import_module(module), attribute)
+
+    def build(self, base: type[T], spec: str | T, knobs: Mapping[str, object]) -> T:
+        """Return what a spec names, built with its own knobs and ``knobs``, which win.
+
+        An instance of ``base`` is returned as it is. Raises RegistryError for an unknown name and
+        ConfigError for an unknown or unusable knob.
+        """
+        if isinstance(spec, base):
+            return spec
+        name, written = split_spec(str(spec))
+        built: T = build_knobs(self.load(name), {**written, **knobs}, f"{self.kind} {name!r}")
+        return built
 
     def _targets(self) -> dict[str, str]:
         group = f"lenity.{self.kind.replace('policy', 'policie')}s"

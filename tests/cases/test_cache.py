@@ -101,7 +101,15 @@ def test_the_buffers_grow_in_the_middle_of_a_run(family):
     known = reference(family)
     prompts = [[(11 * i + 5) % 128 for i in range(250)], PROMPTS[1]]
     batch = open_batch(known.model, prompts, scripted(pattern(known, *PATTERN)), count=20)
-    run_to_the_end(batch, known)
+    before = capacity(batch)
+    accepted = run_to_the_end(batch, known)
+    assert capacity(batch) > before == 256
+    assert {0, GAMMA} <= set(accepted)
+
+
+def capacity(batch):
+    """Columns that the target's cache has room for."""
+    return batch.cache.slots.capacity
 
 
 def test_after_relaxed_rounds_too():

@@ -97,9 +97,12 @@ def test_a_tokenizer_of_transformers_is_wrapped():
 
 
 def test_equal_tokens_under_different_padding_agree():
-    compare_vocabularies(
-        model(words(WORDS), "target", vocab_size=160), model(words(WORDS), "drafter", 128)
+    target, drafter = (
+        model(words(WORDS), "target", vocab_size=160),
+        model(words(WORDS), "drafter", 128),
     )
+    assert target.vocab_size != drafter.vocab_size
+    compare_vocabularies(target, drafter)  # raises where they do not agree
 
 
 def test_two_swapped_ids_are_found_although_sizes_agree():

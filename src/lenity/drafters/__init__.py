@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lenity.drafters.base import Drafter
-from lenity.registry import Registry, build_knobs, split_spec
+from lenity.registry import Registry
 
 DRAFTERS = Registry(
     "drafter",
@@ -28,11 +28,7 @@ def drafter(spec: str | Drafter, **knobs: Any) -> Drafter:
     Knobs may also be given by keyword. Raises RegistryError for an unknown name and ConfigError
     for an unknown or unusable knob.
     """
-    if isinstance(spec, Drafter):
-        return spec
-    name, written = split_spec(spec)
-    built: Drafter = build_knobs(DRAFTERS.load(name), {**written, **knobs}, f"drafter {name!r}")
-    return built
+    return DRAFTERS.build(Drafter, spec, knobs)
 
 
 __all__ = ["DRAFTERS", "Drafter", "drafter"]

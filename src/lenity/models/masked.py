@@ -7,7 +7,6 @@ numbers do not depend on its neighbours.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from lenity.errors import ConfigError, ModelMismatchError
 from lenity.models.base import LanguageModel
-from lenity.models.heads.checkpoint import fill, open_checkpoint
+from lenity.models.heads.checkpoint import fill, open_checkpoint, read_json
 from lenity.models.heads.vocab_map import check_vocabulary
 from lenity.models.masked_formats import MaskedConfig, build_module, read_masked_config, settle
 from lenity.models.quiet import quiet
@@ -284,14 +283,14 @@ def read_tokens(folder: Path) -> dict[int, str] | None:
     """
     whole, table = folder / "tokenizer.json", folder / "vocab.json"
     if whole.is_file():
-        found = _json(whole)
+        found = read_json(whole)
         vocab = found.get("model", {}).get("vocab", {})
         pairs = [(entry[0], index) for index, entry in enumerate(vocab)]
         named = vocab if isinstance(vocab, dict) else dict(pairs)
         added = {entry["content"]: entry["id"] for entry in found.get("added_tokens", ())}
     elif table.is_file():
-        named, more = _json(table), folder / "added_tokens.json"
-        added = _json(more) if more.is_file() else {}
+        named, more = read_json(table), folder / "added_tokens.json"
+        added = read_json(more) if more.is_file() else {}
     else:
         return None
     return {int(index): str(token) for token, index in {**named, **added}.items()}
@@ -324,18 +323,3 @@ def compare_tokens(target: LanguageModel, drafter: MaskedLM) -> None:
             )
         return
     check_vocabulary(drafter.name, drafter.vocab_size, target)
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"Expected JSON in {file}, got {error}. Download the file again."
-        ) from None
-    if not isinstance(found, dict):
-        raise ConfigError(
-            f"Expected a JSON object in {file}, got a {type(found).__name__}. Download the file "
-            f"again."
-        )
-    return found

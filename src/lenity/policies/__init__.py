@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lenity.policies.base import Policy
-from lenity.registry import Registry, build_knobs, split_spec
+from lenity.registry import Registry
 
 POLICIES = Registry(
     "policy",
@@ -27,11 +27,7 @@ def policy(spec: str | Policy, **knobs: Any) -> Policy:
     Knobs may also be given by keyword. Raises RegistryError for an unknown name and ConfigError
     for an unknown or unusable knob.
     """
-    if isinstance(spec, Policy):
-        return spec
-    name, written = split_spec(spec)
-    built: Policy = build_knobs(POLICIES.load(name), {**written, **knobs}, f"policy {name!r}")
-    return built
+    return POLICIES.build(Policy, spec, knobs)
 
 
 __all__ = ["POLICIES", "Policy", "policy"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lenity.registry import Registry, build_knobs, split_spec
+from lenity.registry import Registry
 from lenity.skipping.base import SkipRule
 
 SKIP_RULES = Registry(
@@ -24,12 +24,7 @@ def skip_rule(spec: str | SkipRule, **knobs: Any) -> SkipRule:
     Knobs may also be given by keyword. Raises RegistryError for an unknown name and ConfigError
     for an unknown or unusable knob.
     """
-    if isinstance(spec, SkipRule):
-        return spec
-    name, written = split_spec(spec)
-    rule = SKIP_RULES.load(name)
-    built: SkipRule = build_knobs(rule, {**written, **knobs}, f"skip rule {name!r}")
-    return built
+    return SKIP_RULES.build(SkipRule, spec, knobs)
 
 
 __all__ = ["SKIP_RULES", "SkipRule", "skip_rule"]

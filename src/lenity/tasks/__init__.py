@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lenity.registry import Registry, build_knobs, split_spec
+from lenity.registry import Registry
 from lenity.tasks.base import Item, Score, Task
 
 TASKS = Registry(
@@ -31,11 +31,7 @@ def task(spec: str | Task, **knobs: Any) -> Task:
     Knobs may also be given by keyword. Raises RegistryError for an unknown name and ConfigError
     for an unknown or unusable knob.
     """
-    if isinstance(spec, Task):
-        return spec
-    name, written = split_spec(spec)
-    built: Task = build_knobs(TASKS.load(name), {**written, **knobs}, f"task {name!r}")
-    return built
+    return TASKS.build(Task, spec, knobs)
 
 
 __all__ = ["TASKS", "Item", "Score", "Task", "task"]

@@ -15,13 +15,14 @@ from lenity.workbench.parts import (
     acceptance,
     arms_table,
     latency,
+    left_out,
     regret,
     setting_of,
     tasks_table,
     worst_slice,
 )
 from lenity.workbench.records import SampleRecord
-from lenity.workbench.report.data import Disclosure, Missing, ReportData, VerdictCard
+from lenity.workbench.report.data import Disclosure, ReportData, VerdictCard
 from lenity.workbench.report.plot_data import Frontier, FrontierPoint
 from lenity.workbench.rundir import RunDir
 from lenity.workbench.samples import read_samples
@@ -56,10 +57,7 @@ def audit_report(run: RunDir, audit: Audit, missing: Mapping[str, int] | None = 
         summary=audit.decision.words,
         created_at=manifest.started_at,
         setting=setting_of(manifest.provenance, point["drafter"]),
-        missing=tuple(
-            Missing(what=f"{count} requests of {arm}", why="time was up before they were run")
-            for arm, count in (missing or manifest.missing).items()
-        ),
+        missing=left_out(missing or manifest.missing),
         verdict=VerdictCard.of(audit.decision, audit.quality, audit.speed),
         operating_point=point,
         frontier=_frontier(audit, eos, natural),

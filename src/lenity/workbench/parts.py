@@ -13,7 +13,7 @@ from lenity.workbench.pairing import Pairs, score
 from lenity.workbench.provenance import Provenance
 from lenity.workbench.records import SampleRecord
 from lenity.workbench.repetition import summarise_texts
-from lenity.workbench.report.data import Setting, WorstSlice
+from lenity.workbench.report.data import Missing, Setting, WorstSlice
 from lenity.workbench.report.plot_data import (
     AcceptanceByPosition,
     Latency,
@@ -38,6 +38,14 @@ def setting_of(provenance: Provenance, drafter: str | None) -> Setting:
     threads = f", {provenance.threads} threads" if provenance.threads else ""
     return Setting(
         models=f"{name}, {drafter or 'no drafter'}", hardware=f"{devices}{threads}{dtype}"
+    )
+
+
+def left_out(missing: Mapping[str, int]) -> tuple[Missing, ...]:
+    """Return what a report says of requests that time did not suffice for, by arm."""
+    return tuple(
+        Missing(what=f"{count} requests of {arm}", why="time was up before they were run")
+        for arm, count in missing.items()
     )
 
 

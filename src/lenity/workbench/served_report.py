@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lenity.workbench.intervals import paired_difference_interval
-from lenity.workbench.parts import scores_of, worst_slice
+from lenity.workbench.parts import left_out, scores_of, worst_slice
 from lenity.workbench.records import SampleRecord
 from lenity.workbench.repetition import summarise_texts
-from lenity.workbench.report.data import Disclosure, Missing, ReportData, Setting, VerdictCard
+from lenity.workbench.report.data import Disclosure, ReportData, Setting, VerdictCard
 from lenity.workbench.rundir import RunDir
 from lenity.workbench.served import (
     BASELINE,
@@ -46,10 +46,7 @@ def served_report(
             models=f"{ours.model} at {ours.url}, against {theirs.model} at {theirs.url}",
             hardware="the engines' own, not known",
         ),
-        missing=tuple(
-            Missing(what=f"{count} requests of {arm}", why="time was up before they were sent")
-            for arm, count in (missing or manifest.missing).items()
-        ),
+        missing=left_out(missing or manifest.missing),
         verdict=VerdictCard.of(audit.decision, audit.quality),
         tasks=_tasks_table(before, after),
         worst_slice=worst_slice(before, after),

@@ -11,10 +11,10 @@ from lenity.errors import ProtocolError
 from lenity.workbench.intervals import Interval, bootstrap_mean, bootstrap_ratio
 from lenity.workbench.metrics import Counts, rates, relative_blocks, relative_calls
 from lenity.workbench.pairing import Pairs, mean_logprob, score
-from lenity.workbench.parts import acceptance, arms_table, setting_of
+from lenity.workbench.parts import acceptance, arms_table, left_out, setting_of
 from lenity.workbench.records import SampleRecord
 from lenity.workbench.repetition import summarise_texts
-from lenity.workbench.report.data import Disclosure, Missing, ReportData
+from lenity.workbench.report.data import Disclosure, ReportData
 from lenity.workbench.report.plot_data import Sweep, SweepCurve, SweepPoint
 from lenity.workbench.rundir import RunDir
 from lenity.workbench.sweep import Step, SweepSettings, preset, reference_of, steps
@@ -57,10 +57,7 @@ def sweep_report(run: RunDir, missing: Mapping[str, int] | None = None) -> Repor
         summary=chosen.words,
         created_at=run.manifest.started_at,
         setting=setting_of(run.manifest.provenance, settings.drafter),
-        missing=tuple(
-            Missing(what=f"{count} requests of {arm}", why="time was up before they were run")
-            for arm, count in (missing or run.manifest.missing).items()
-        ),
+        missing=left_out(missing or run.manifest.missing),
         acceptance=acceptance({s.arm.name: records[s.arm.name] for s in known[:4]}, protocol),
         sweeps=tuple(plots),
         tables=(arms_table({s.arm.name: records[s.arm.name] for s in known}),),

@@ -9,9 +9,9 @@ from typing import Any
 from lenity.workbench.metrics import Counts, relative_calls
 from lenity.workbench.opportunity import opportunity
 from lenity.workbench.pareto import Point, place
-from lenity.workbench.parts import acceptance, arms_table, latency, regret, setting_of
+from lenity.workbench.parts import acceptance, arms_table, latency, left_out, regret, setting_of
 from lenity.workbench.records import SampleRecord
-from lenity.workbench.report.data import Disclosure, Missing, ReportData, VerdictCard
+from lenity.workbench.report.data import Disclosure, ReportData, VerdictCard
 from lenity.workbench.report.plot_data import (
     Frontier,
     FrontierPoint,
@@ -48,10 +48,7 @@ def tune_report(run: RunDir, missing: Mapping[str, int] | None = None) -> Report
         summary=None if verdict is None else f"Chosen: {_named(verdict.name, known)}.",
         created_at=run.manifest.started_at,
         setting=setting_of(run.manifest.provenance, settings.drafter),
-        missing=tuple(
-            Missing(what=f"{count} requests of {arm}", why="time was up before they were run")
-            for arm, count in (missing or run.manifest.missing).items()
-        ),
+        missing=left_out(missing or run.manifest.missing),
         verdict=None if verdict is None else _card(verdict, known),
         frontier=_frontier(points, eos, kind, settings, natural, verdict),
         acceptance=acceptance(eos, natural),

@@ -143,7 +143,7 @@ def open_checkpoint(
     ModelMismatchError for a drafter that says it was trained for another target than ``target``.
     """
     folder = _find_folder(str(name), revision)
-    config = _read_json(folder / "config.json")
+    config = read_json(folder / "config.json")
     quantised = config.get("quantization_config") or config.get("compression_config")
     if quantised:
         raise UnsupportedModelError(
@@ -240,7 +240,8 @@ def _download(name: str, revision: str | None) -> Path:
         ) from None
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of a checkpoint. Raises ConfigError."""
     if not file.is_file():
         raise ConfigError(
             f"Expected {file}, which is not there. Point to the folder that holds the drafter's "
@@ -276,7 +277,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _shards(index: Path) -> list[Path]:
-    names = _read_json(index).get("weight_map")
+    names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(v, str) for v in names.values()):
         raise ConfigError(
             f"Expected a weight_map from keys to file names in {index}, got {names!r:.80}. "
