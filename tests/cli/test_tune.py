@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from lenity.workbench.operating_point import load_operating_point
 from tests.cli.workbench import SMALL, TASK, tuned
 
 __all__ = ["tuned"]
@@ -11,8 +12,10 @@ __all__ = ["tuned"]
 
 def test_a_point_is_written_and_read_back(tuned):
     folder, document = tuned
-    assert document["operating_point"]["drafter"]["spec"] == "ngram" or document["digest"]
-    assert (folder / "operating-point.yaml").is_file()
+    point = load_operating_point(folder / "operating-point.yaml")
+    assert document["operating_point"] == point.model_dump(mode="json")
+    # which of the two it is depends on measured times: drafting, or off where plain decoding wins
+    assert point.is_off or point.drafter.spec == "ngram"
     assert (folder / "report.html").is_file()
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["state"] == "finished"
