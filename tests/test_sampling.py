@@ -74,6 +74,25 @@ def test_temperature_zero_is_the_first_argmax_whatever_the_filters():
     assert greedy(torch.tensor([[2.0, 2.0], [1.0, 2.0]])).tolist() == [0, 1]
 
 
+BF16_VALUES = (-INF, -3.0, -1.0, -0.0, 0.0, 1e-30, 0.5, 1.0, 2.0, 2.015625, INF)
+"""Neighbours, both zeros, a denormal-like small one and the infinities: ties are frequent."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@given(rows=st.lists(st.lists(st.sampled_from(BF16_VALUES), min_size=5, max_size=5), max_size=4))
+def test_greedy_is_the_first_of_the_largest_in_any_dtype(rows, dtype):
+    logits = torch.tensor(rows, dtype=dtype).reshape(-1, 5)
+    wanted = [row.index(max(row)) for row in logits.tolist()]
+    assert greedy(logits).tolist() == wanted
+    assert greedy(logits.mT.contiguous().mT).tolist() == wanted
+
+
+def test_greedy_takes_any_shape_and_logits_that_have_a_gradient():
+    logits = torch.tensor([[[1.0, 4.0], [3.0, 2.0]]], dtype=torch.bfloat16, requires_grad=True)
+    assert greedy(logits).tolist() == [[1, 0]]
+    assert greedy(logits[0, 0]).item() == 1
+
+
 def test_temperature_divides():
     assert law([0.0, 2.0], temperature=2.0) == pytest.approx(law([0.0, 1.0]))
 

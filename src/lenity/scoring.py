@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lenity.errors import NonFiniteError
+from lenity.sampling import greedy
 from lenity.types import Draft, Scores
 
 DEFAULT_CHUNK_BYTES = 256 << 20
@@ -41,7 +41,7 @@ def reduce_logits(
     ``keep_logits`` keeps all of them (B, R, V), in their own dtype.
     """
     batch, rows = draft.token_ids.shape[0], draft.gamma + 1
-    token_ids = F.pad(draft.token_ids, (0, 1)).reshape(-1)
+    token_ids = torch.constant_pad_nd(draft.token_ids, (0, 1)).reshape(-1)
     total = batch * rows
     step = max(1, chunk_rows or total)
     parts = [
@@ -71,20 +71,17 @@ def _reduce_chunk(
     needs: frozenset[str],
     keep_logits: bool,
 ) -> dict[str, Tensor]:
-    ids = token_ids[: logits.shape[0], None]
-    # the first of equals, as argmax has it; on a CPU max is several times as fast
-    top_logit, top_id = logits.max(-1)
-    out = {
-        "top_id": top_id,
-        "top_logit": top_logit.to(torch.float32),
-        "draft_logit": logits.gather(-1, ids).squeeze(-1).to(torch.float32),
-    }
+    ids, top_id = token_ids[: logits.shape[0]], greedy(logits)
+    top_logit, draft_logit = (
+        logits.gather(-1, torch.stack((top_id, ids), -1)).to(torch.float32).unbind(-1)
+    )
+    out = {"top_id": top_id, "top_logit": top_logit, "draft_logit": draft_logit}
     if "log_normalizer" in needs:
         out["log_normalizer"] = log_normalizer(logits, top_id, out["top_logit"])
     if "second_logit" in needs:
         out["second_logit"] = logits.topk(2, dim=-1).values[:, 1].to(torch.float32)
     if "draft_rank" in needs:
-        out["draft_rank"] = rank_of(logits, ids.squeeze(-1))
+        out["draft_rank"] = rank_of(logits, ids)
     if keep_logits:
         out["logits"] = logits
     return out
@@ -110,7 +107,7 @@ def rank_of(logits: Float[Tensor, "N V"], token_ids: Int[Tensor, " N"]) -> Int[T
 def check_finite(top_logit: list[list[float]], lengths: list[int], names: list[str]) -> None:
     """Refuse rows whose largest logit is NaN or infinite; only ``lengths[b] + 1`` are looked at.
 
-    NaN anywhere in a row reaches its maximum. Raises NonFiniteError naming request and position.
+    Raises NonFiniteError naming request and position.
     """
     for name, row, length in zip(names, top_logit, lengths, strict=True):
         for position, value in enumerate(row[: length + 1]):

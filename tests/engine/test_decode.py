@@ -242,6 +242,17 @@ def test_broken_logits_are_refused_with_request_and_position(bad, temperature):
     assert [row.token_ids for row in rows] == [[7], [2]]
 
 
+@pytest.mark.parametrize("bits", [0x7FC0, 0xFFC0])
+@pytest.mark.parametrize("gamma", [0, 3])
+def test_one_nan_of_either_sign_is_refused_in_bfloat16(bits, gamma):
+    model = cycle_model(8)
+    model.table = model.table.to(torch.bfloat16)
+    model.table.view(torch.int16)[4, 0] = bits - (bits >> 15 << 16)
+    decoder = Decoder(target=model, drafter=ScriptedDrafter(script=oracle(cycle_model(8))))
+    with pytest.raises(NonFiniteError, match="got nan for request"):
+        generate(decoder, [2], max_new_tokens=6, gamma=gamma)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [float("nan"), -float("inf")])
 def test_rows_behind_a_rejected_draft_may_be_anything(bad, temperature):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from itertools import islice
+from math import isfinite, isnan
 from typing import Any
 
 import torch
@@ -47,11 +48,20 @@ def commit_rows(
     is_greedy = all(row.sampling.is_greedy for row in batch.rows)
     reads = _read(draft, scored.scores, verdict, is_greedy=is_greedy)
     check_finite(
-        [reads[row].top_logits for row in rows],
+        [_weakest(reads[row]) for row in rows],
         [reads[row].accepted_length for row in rows],
         [batch.rows[row].name for row in rows],
     )
     return {row: _commit_row(batch, row, reads[row], scored) for row in rows}
+
+
+def _weakest(read: _Read) -> list[float]:
+    """Return each emitting row's largest logit, or NaN where one is anywhere in the row.
+
+    A NaN may escape the maximum (``sampling.greedy``), never the sum that normalises the row.
+    """
+    pairs = zip(read.top_logits, read.logprobs, strict=False)
+    return [own if isnan(own) and isfinite(top) else top for top, own in pairs]
 
 
 def _read(draft: Draft, scores: Scores, verdict: Verdict, *, is_greedy: bool) -> list[_Read]:

@@ -160,7 +160,8 @@ def block(batch: Batch, draft: Draft) -> Int[Tensor, "B R"]:
 
 def verify(batch: Batch, draft: Draft, scores: Scores, coins: Coins) -> Verdict:
     """Return one verdict for rows that may follow different policies and temperatures."""
-    relaxable = may_relax(batch, draft, scores)
+    is_strict = all(row.policy.is_strict for row in batch.rows)
+    relaxable = None if is_strict else may_relax(batch, draft, scores)
     groups: dict[tuple[object, bool], list[int]] = {}
     for index, row in enumerate(batch.rows):
         groups.setdefault((row.policy, row.sampling.is_greedy), []).append(index)
@@ -176,14 +177,15 @@ def _verify_group(
     draft: Draft,
     scores: Scores,
     coins: Coins,
-    relaxable: Bool[Tensor, "B G"],
+    relaxable: Bool[Tensor, "B G"] | None,
     rows: list[int],
 ) -> Verdict:
     first = batch.rows[rows[0]]
     spent = batch.ledger.spent_units(batch.target.device)
     if len(rows) < len(batch):
         draft, scores = _take(draft, rows), _take(scores, rows)
-        spent, relaxable, coins = spent[rows], relaxable[rows], coins.select(rows)
+        spent, coins = spent[rows], coins.select(rows)
+        relaxable = None if relaxable is None else relaxable[rows]
     if first.sampling.is_greedy:
         return verify_greedy(first.policy, draft, scores, spent_units=spent, may_relax=relaxable)
     assert scores.logits is not None, "sampling needs the logits themselves"
@@ -209,7 +211,8 @@ def may_relax(batch: Batch, draft: Draft, scores: Scores) -> Bool[Tensor, "B G"]
     for index, row in enumerate(batch.rows):
         if getattr(row.policy, "relax_special", False):
             allowed[index] = True
-    return allowed & ~is_closed(batch, draft)
+    can_close = any(row.is_phase_over or row.settings.strict_after for row in batch.rows)
+    return allowed & ~is_closed(batch, draft) if can_close else allowed
 
 
 def is_guarded(batch: Batch, draft: Draft, scores: Scores) -> Bool[Tensor, "B G"]:

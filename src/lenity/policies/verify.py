@@ -7,6 +7,9 @@ position that fails is kept.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import cast
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -32,27 +35,50 @@ def verify_greedy(
     ids, an ended phase); a draft token that is the target's argmax passes all the same. The next
     token is the target's argmax in the row after the prefix.
     """
-    is_allowed = scores.draft_logit > -float("inf")
-    if may_relax is not None:
-        is_allowed &= may_relax
     is_match = draft.token_ids == scores.top_id[:, :-1]
-    if isinstance(policy, BlockPolicy):
-        accepted = policy.accepted_length(draft, scores, is_allowed, spent_units)
-    elif isinstance(policy, MatchPolicy):
-        passes = is_match | (policy.accepts(draft, scores) & is_allowed)
-        accepted = longest_prefix(passes, draft.lengths)
+    if policy.is_strict:
+        accepted = longest_prefix(is_match, draft.lengths)
     else:
-        raise ConfigError(
-            f"Expected a policy for greedy decoding, got {policy}. Set a temperature above 0, or "
-            f"choose a greedy rule."
-        )
+        is_allowed = scores.draft_logit > -float("inf")
+        if may_relax is not None:
+            is_allowed &= may_relax
+        accepted = _relaxed_length(policy, draft, scores, is_match, is_allowed, spent_units)
     column = torch.arange(draft.gamma, device=draft.token_ids.device)
     return Verdict(
         accepted_length=accepted,
         next_token_id=scores.top_id.gather(-1, accepted[:, None]).squeeze(-1),
         is_bonus=accepted == draft.lengths,
-        is_relaxed=~is_match & (column < accepted[:, None]),
+        is_relaxed=(column < accepted[:, None]) & ~is_match,
     )
+
+
+def _relaxed_length(
+    policy: Policy,
+    draft: Draft,
+    scores: Scores,
+    is_match: Bool[Tensor, "B G"],
+    is_allowed: Bool[Tensor, "B G"],
+    spent_units: Int[Tensor, " B"],
+) -> Int[Tensor, " B"]:
+    """Return how many draft tokens of each row a relaxed rule accepts."""
+    kind = _greedy_kind(type(policy))
+    if kind is BlockPolicy:
+        return cast(BlockPolicy, policy).accepted_length(draft, scores, is_allowed, spent_units)
+    if kind is MatchPolicy:
+        passes = cast(MatchPolicy, policy).accepts(draft, scores) & is_allowed
+        return longest_prefix(is_match | passes, draft.lengths)
+    raise ConfigError(
+        f"Expected a policy for greedy decoding, got {policy}. Set a temperature above 0, or "
+        f"choose a greedy rule."
+    )
+
+
+@cache
+def _greedy_kind(rule: type[Policy]) -> type[BlockPolicy] | type[MatchPolicy] | None:
+    """Return which greedy protocol a rule follows; asking a protocol costs as much as the rule."""
+    if issubclass(rule, BlockPolicy):
+        return BlockPolicy
+    return MatchPolicy if issubclass(rule, MatchPolicy) else None
 
 
 def verify_sampled(
