@@ -53,6 +53,7 @@ class Ledger:
     def __init__(self) -> None:
         """Start with no rows."""
         self._spent: list[int] = []
+        self._read: Tensor | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -60,15 +61,20 @@ class Ledger:
 
     def open_row(self) -> None:
         """Add a request that has spent nothing."""
+        self._read = None
         self._spent.append(0)
 
     def keep(self, rows: Iterable[int]) -> None:
         """Keep these rows, in this order; the others are closed."""
+        self._read = None
         self._spent = [self._spent[row] for row in rows]
 
     def charge(self, row: int, units: int) -> None:
         """Add what a request's emitted relaxed tokens cost."""
         assert units >= 0, units
+        if not units:
+            return
+        self._read = None
         self._spent[row] += units
 
     def spent(self, row: int) -> int:
@@ -76,5 +82,7 @@ class Ledger:
         return self._spent[row]
 
     def spent_units(self, device: torch.device | str = "cpu") -> Int[Tensor, " B"]:
-        """Return what every request has spent, in units."""
-        return torch.tensor(self._spent, dtype=torch.int64, device=device)
+        """Return what every request has spent, in units; made anew only when it has changed."""
+        if self._read is None or self._read.device != torch.device(device):
+            self._read = torch.tensor(self._spent, dtype=torch.int64, device=device)
+        return self._read

@@ -91,9 +91,10 @@ def log_normalizer(
     logits: Float[Tensor, "N V"], top_id: Int[Tensor, " N"], top_logit: Float[Tensor, " N"]
 ) -> Float[Tensor, " N"]:
     """Return each row's log-sum-exp in float32, given its largest logit."""
-    # log_softmax has a fused kernel, twice as fast on a CPU as logsumexp
-    top_logprob = logits.log_softmax(-1, dtype=torch.float32).gather(-1, top_id[:, None])
-    return top_logit - top_logprob.squeeze(-1)
+    # softmax has a vectorised kernel, several times as fast on a CPU as logsumexp; the largest
+    # probability is at least 1 / V, so that its logarithm loses nothing
+    probs = logits.softmax(-1, dtype=torch.float32)
+    return top_logit - probs.gather(-1, top_id[:, None]).squeeze(-1).log()
 
 
 def rank_of(logits: Float[Tensor, "N V"], token_ids: Int[Tensor, " N"]) -> Int[Tensor, " N"]:

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lenity.engine.decode import Decoder
+from lenity.engine.record import copy_packed
 from lenity.ledger import to_units
 from lenity.types import TokenKind
 from tests.engine.drive import generate, table_script
@@ -148,3 +149,14 @@ def test_rounds_carry_their_seconds():
         assert record.seconds.verify > 0
         assert record.seconds.commit > 0
         assert record.seconds.total < 10
+
+
+def test_one_packed_copy_is_what_reading_each_tensor_gives(generator):
+    fields = {
+        "ids": torch.randint(2**40, (3, 4), generator=generator),
+        "logits": torch.randn(3, 2, generator=generator),
+        "nothing": torch.zeros(3, 0),
+        "length": torch.tensor([[0], [7], [2]]),
+    }
+    fields["logits"][1, 0] = -float("inf")
+    assert copy_packed(fields) == {name: value.tolist() for name, value in fields.items()}

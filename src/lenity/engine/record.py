@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from itertools import islice
 from math import isfinite, isnan
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lenity.engine.batch import Batch
@@ -18,7 +17,20 @@ from lenity.engine.stopping import Cut, cut
 from lenity.ledger import nats_to_units, to_nats
 from lenity.scoring import check_finite, log_normalizer, rank_of
 from lenity.sequences import Commit
-from lenity.types import Draft, RoundRecord, Scores, TokenKind, TokenReceipt, Verdict
+from lenity.types import Draft, RoundRecord, Scores, TokenKind, TokenReceipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is accepted of each row of a round; nothing is committed yet.
+
+    ``next_token_id`` is there when a row drew its next token; the others take the target's argmax
+    behind the accepted prefix. ``is_drawn`` names the rows that did, and is empty if none did.
+    """
+
+    accepted_length: Int[Tensor, " B"]
+    next_token_id: Int[Tensor, " B"] | None = None
+    is_drawn: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +39,6 @@ class _Read:
 
     accepted_length: int
     length: int
-    is_bonus: bool
     token_ids: list[int]
     is_relaxed: list[bool]
     regret: list[float]
@@ -38,15 +49,14 @@ class _Read:
 
 
 def commit_rows(
-    batch: Batch, draft: Draft, scored: Scored, verdict: Verdict, rows: SequenceOf[int]
+    batch: Batch, draft: Draft, scored: Scored, decision: Decision, rows: SequenceOf[int]
 ) -> dict[int, Commit]:
     """Return what this round adds to each of ``rows``, by row.
 
     Nothing is changed before every row was found finite. Raises NonFiniteError. Rows behind a
     rejected draft token decide nothing and may be anything: a grammar may mask all of them.
     """
-    is_greedy = all(row.sampling.is_greedy for row in batch.rows)
-    reads = _read(draft, scored.scores, verdict, is_greedy=is_greedy)
+    reads = _read(draft, scored.scores, decision)
     check_finite(
         [_weakest(reads[row]) for row in rows],
         [reads[row].accepted_length for row in rows],
@@ -60,39 +70,81 @@ def _weakest(read: _Read) -> list[float]:
 
     A NaN may escape the maximum (``sampling.greedy``), never the sum that normalises the row.
     """
-    pairs = zip(read.top_logits, read.logprobs, strict=False)
+    pairs = zip(read.top_logits, read.logprobs, strict=True)
     return [own if isnan(own) and isfinite(top) else top for top, own in pairs]
 
 
-def _read(draft: Draft, scores: Scores, verdict: Verdict, *, is_greedy: bool) -> list[_Read]:
+def _read(draft: Draft, scores: Scores, decision: Decision) -> list[_Read]:
     """Move what the host needs: accepted lengths, then everything else at once."""
-    accepted = verdict.accepted_length.tolist()
-    at = verdict.accepted_length[:, None]
-    normalizer = _normalizer(scores, max(accepted) + 1)
-    next_logit = scores.top_logit.gather(1, at)
-    if not is_greedy:
+    accepted = decision.accepted_length.tolist()
+    width = max(accepted) + 1
+    fields = {
+        "length": draft.lengths[:, None],
+        "token_ids": draft.token_ids[:, :width],
+        "regret": scores.regret[:, :width],
+        "draft_logits": scores.draft_logit[:, :width],
+        "top_ids": scores.top_id[:, :width],
+        "top_logits": scores.top_logit[:, :width],
+        "normalizers": _normalizer(scores, width),
+    }
+    if scores.draft_rank is not None:
+        fields["ranks"] = scores.draft_rank[:, :width]
+    if decision.next_token_id is not None:
         assert scores.logits is not None, "sampling keeps the logits"
         # a law of NaN draws an id outside the vocabulary; its row is refused before it is used
-        chosen = verdict.next_token_id.clamp_max(scores.logits.shape[-1] - 1)
-        rows = torch.arange(len(at), device=at.device)
-        next_logit = scores.logits[rows, verdict.accepted_length, chosen][:, None]
-    width = min(normalizer.shape[1], draft.gamma)
-    columns = [
-        (next_logit - normalizer.gather(1, at)).to(torch.float64),  # cat promotes the others
-        draft.lengths[:, None],
-        verdict.is_bonus[:, None],
-        verdict.next_token_id[:, None],
-        draft.token_ids[:, :width],
-        verdict.is_relaxed[:, :width],
-        scores.regret[:, :width],
-        scores.draft_logit[:, :width] - normalizer[:, :width],
-        scores.top_id[:, : width + 1],
-        scores.top_logit[:, : width + 1],
+        chosen = decision.next_token_id.clamp_max(scores.logits.shape[-1] - 1)
+        rows = torch.arange(len(accepted), device=chosen.device)
+        fields["drawn_id"] = decision.next_token_id[:, None]
+        fields["drawn_logit"] = scores.logits[rows, decision.accepted_length, chosen][:, None]
+    host = _to_host(fields)
+    return [
+        _read_row(
+            count,
+            {name: values[row] for name, values in host.items()},
+            is_drawn=bool(decision.is_drawn) and decision.is_drawn[row],
+        )
+        for row, count in enumerate(accepted)
     ]
-    if scores.draft_rank is not None:
-        columns.append(scores.draft_rank[:, :width])
-    packed = torch.cat(columns, dim=1).tolist()
-    return [_unpack(*pair, width) for pair in zip(accepted, packed, strict=True)]
+
+
+def _to_host(fields: dict[str, Tensor]) -> dict[str, list[list[Any]]]:
+    """Return (B, N) tensors as lists: from a device as one copy."""
+    if all(value.device.type == "cpu" for value in fields.values()):
+        return {name: value.tolist() for name, value in fields.items()}
+    return copy_packed(fields)
+
+
+def copy_packed(fields: dict[str, Tensor]) -> dict[str, list[list[Any]]]:
+    """Return (B, N) tensors as lists, moved as one float64 tensor: ids fit exactly below 2^53."""
+    widths = [value.shape[1] for value in fields.values()]
+    packed = torch.cat([value.to(torch.float64) for value in fields.values()], dim=1).cpu()
+    parts = zip(fields.items(), packed.split(widths, dim=1), strict=True)
+    return {
+        name: (part if value.is_floating_point() else part.to(torch.int64)).tolist()
+        for (name, value), part in parts
+    }
+
+
+def _read_row(count: int, own: dict[str, list[Any]], *, is_drawn: bool) -> _Read:
+    """Return one row of a round: ``count`` accepted tokens and the next one."""
+    drafted, top_ids = own["token_ids"][:count], own["top_ids"][: count + 1]
+    next_id = own["drawn_id"][0] if is_drawn else top_ids[count]
+    next_logit = own["drawn_logit"][0] if is_drawn else own["top_logits"][count]
+    logits = [*own["draft_logits"][:count], next_logit]
+    return _Read(
+        accepted_length=count,
+        length=own["length"][0],
+        token_ids=[*drafted, next_id],
+        is_relaxed=[
+            not is_drawn and token != top for token, top in zip(drafted, top_ids, strict=False)
+        ]
+        + [False],
+        regret=[*own["regret"][:count], 0.0],
+        ranks=own["ranks"][:count] if "ranks" in own else None,
+        logprobs=[z - log_z for z, log_z in zip(logits, own["normalizers"], strict=False)],
+        top_ids=top_ids,
+        top_logits=own["top_logits"][: count + 1],
+    )
 
 
 def _normalizer(scores: Scores, num_rows: int) -> Float[Tensor, "B A"]:
@@ -106,26 +158,6 @@ def _normalizer(scores: Scores, num_rows: int) -> Float[Tensor, "B A"]:
     ids, top = scores.top_id[:, :num_rows], scores.top_logit[:, :num_rows]
     logits = scores.logits[:, :num_rows].flatten(0, 1)
     return log_normalizer(logits, ids.flatten(), top.flatten()).view_as(ids)
-
-
-def _unpack(accepted: int, values: list[float], width: int) -> _Read:
-    """Return one row of a round; ids fit a float64 exactly (below 2^53)."""
-    ahead = iter(values[4:])
-    token_ids, relaxed, regret, logprobs = (list(islice(ahead, width)) for _ in range(4))
-    top_ids, top_logits = list(islice(ahead, width + 1)), list(islice(ahead, width + 1))
-    ranks = list(ahead)
-    return _Read(
-        accepted_length=accepted,
-        length=int(values[1]),
-        is_bonus=bool(values[2]),
-        token_ids=[*map(int, token_ids[:accepted]), int(values[3])],
-        is_relaxed=[*map(bool, relaxed[:accepted]), False],
-        regret=[*regret[:accepted], 0.0],
-        ranks=[*map(int, ranks[:accepted])] if ranks else None,
-        logprobs=[*logprobs[:accepted], values[0]],
-        top_ids=[int(i) for i in top_ids[: accepted + 1]],
-        top_logits=top_logits,
-    )
 
 
 def _commit_row(batch: Batch, index: int, read: _Read, scored: Scored) -> Commit:
@@ -174,7 +206,7 @@ def _kind(read: _Read, position: int) -> TokenKind:
         return TokenKind.RELAXED if read.is_relaxed[position] else TokenKind.ACCEPTED
     if read.length == 0:
         return TokenKind.PLAIN
-    return TokenKind.BONUS if read.is_bonus else TokenKind.RECOVERED
+    return TokenKind.BONUS if read.accepted_length == read.length else TokenKind.RECOVERED
 
 
 def _alternatives(

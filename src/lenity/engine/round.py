@@ -16,7 +16,7 @@ from lenity.drafters.base import DraftContext, no_draft
 from lenity.engine.batch import Batch
 from lenity.engine.clock import Clock
 from lenity.engine.divergence import compare_laws, wants_divergence
-from lenity.engine.record import commit_rows
+from lenity.engine.record import Decision, commit_rows
 from lenity.engine.score import score
 from lenity.engine.skipping import (
     block_rows,
@@ -32,10 +32,11 @@ from lenity.engine.skipping import (
 from lenity.engine.tracing import RoundView
 from lenity.errors import ShapeError
 from lenity.models.base import HiddenStates
-from lenity.policies.verify import verify_greedy, verify_sampled
+from lenity.policies.base import Policy
+from lenity.policies.verify import greedy_length, verify_sampled
 from lenity.sampling import Coins, Purpose, probabilities
 from lenity.sequences import Commit
-from lenity.types import Draft, Scores, Verdict
+from lenity.types import Draft, Scores
 
 _Rows = TypeVar("_Rows", Draft, Scores)
 
@@ -84,14 +85,14 @@ def _verify_rows(
     with clock.stage("verify"):
         if wants_divergence(batch):
             scored = replace(scored, scores=compare_laws(batch, draft, scored.scores))
-        verdict = verify(batch, draft, scored.scores, coins)
+        decision = verify(batch, draft, scored.scores, coins)
     with clock.stage("commit"):
         priced = {
             row: price_pending(batch, row, hidden.last[row], chunk_bytes=chunk_bytes)
             for row in rows
             if batch.rows[row].num_pending
         }
-        commits = commit_rows(batch, draft, scored, verdict, rows)
+        commits = commit_rows(batch, draft, scored, decision, rows)
         for row, receipts in priced.items():
             commits[row] = charge_pending(commits[row], receipts)
     if batch.observer is not None:
@@ -158,46 +159,47 @@ def block(batch: Batch, draft: Draft) -> Int[Tensor, "B R"]:
     return torch.cat([anchors, draft.token_ids], dim=1)
 
 
-def verify(batch: Batch, draft: Draft, scores: Scores, coins: Coins) -> Verdict:
-    """Return one verdict for rows that may follow different policies and temperatures."""
+def verify(batch: Batch, draft: Draft, scores: Scores, coins: Coins) -> Decision:
+    """Return what is accepted of rows that may follow different policies and temperatures."""
     is_strict = all(row.policy.is_strict for row in batch.rows)
     relaxable = None if is_strict else may_relax(batch, draft, scores)
-    groups: dict[tuple[object, bool], list[int]] = {}
+    spent = batch.ledger.spent_units(batch.target.device)
+    groups: dict[tuple[Policy, bool], list[int]] = {}
     for index, row in enumerate(batch.rows):
         groups.setdefault((row.policy, row.sampling.is_greedy), []).append(index)
-    parts = {
-        tuple(rows): _verify_group(batch, draft, scores, coins, relaxable, rows)
-        for rows in groups.values()
-    }
-    return _merge(parts, draft) if len(parts) > 1 else next(iter(parts.values()))
+    parts: list[tuple[list[int], Decision]] = []
+    for (policy, is_greedy), rows in groups.items():
+        own = (draft, scores) if len(groups) == 1 else (_take(draft, rows), _take(scores, rows))
+        if not is_greedy:
+            parts.append((rows, _draw_rows(batch, *own, coins, rows)))
+            continue
+        allowed = relaxable if relaxable is None or len(groups) == 1 else relaxable[rows]
+        units = spent if len(groups) == 1 else spent[rows]
+        length = greedy_length(policy, *own, spent_units=units, may_relax=allowed)
+        parts.append((rows, Decision(accepted_length=length)))
+    return parts[0][1] if len(parts) == 1 else _merge(parts, draft)
 
 
-def _verify_group(
-    batch: Batch,
-    draft: Draft,
-    scores: Scores,
-    coins: Coins,
-    relaxable: Bool[Tensor, "B G"] | None,
-    rows: list[int],
-) -> Verdict:
-    first = batch.rows[rows[0]]
-    spent = batch.ledger.spent_units(batch.target.device)
-    if len(rows) < len(batch):
-        draft, scores = _take(draft, rows), _take(scores, rows)
-        spent, coins = spent[rows], coins.select(rows)
-        relaxable = None if relaxable is None else relaxable[rows]
-    if first.sampling.is_greedy:
-        return verify_greedy(first.policy, draft, scores, spent_units=spent, may_relax=relaxable)
+def _draw_rows(
+    batch: Batch, draft: Draft, scores: Scores, coins: Coins, rows: list[int]
+) -> Decision:
+    """Return what is accepted of rows at a temperature, and the token drawn behind it."""
     assert scores.logits is not None, "sampling needs the logits themselves"
     laws = torch.stack(
         [probabilities(scores.logits[i], batch.rows[row].sampling) for i, row in enumerate(rows)]
     )
-    return verify_sampled(
-        first.policy,
+    coins = coins.select(rows)
+    verdict = verify_sampled(
+        batch.rows[rows[0]].policy,
         draft,
         laws,
         accept_coins=coins.uniform(Purpose.ACCEPT, draft.gamma),
         next_coins=coins.uniform(Purpose.NEXT, 1)[:, 0],
+    )
+    return Decision(
+        accepted_length=verdict.accepted_length,
+        next_token_id=verdict.next_token_id,
+        is_drawn=(True,) * len(rows),
     )
 
 
@@ -253,19 +255,17 @@ def _take(value: _Rows, rows: list[int]) -> _Rows:
     return type(value)(**taken)
 
 
-def _merge(parts: Mapping[tuple[int, ...], Verdict], draft: Draft) -> Verdict:
-    batch_size, gamma = draft.token_ids.shape
-    lengths = torch.zeros_like(draft.lengths)
-    out = Verdict(
+def _merge(parts: SequenceOf[tuple[list[int], Decision]], draft: Draft) -> Decision:
+    """Return the decisions of groups of rows as one."""
+    lengths, next_ids = torch.zeros_like(draft.lengths), torch.zeros_like(draft.lengths)
+    drawn: set[int] = set()
+    for rows, part in parts:
+        lengths[rows] = part.accepted_length
+        if part.next_token_id is not None:
+            next_ids[rows] = part.next_token_id
+            drawn.update(rows)
+    return Decision(
         accepted_length=lengths,
-        next_token_id=lengths.clone(),
-        is_bonus=torch.zeros_like(lengths, dtype=torch.bool),
-        is_relaxed=torch.zeros(batch_size, gamma, dtype=torch.bool, device=lengths.device),
+        next_token_id=next_ids if drawn else None,
+        is_drawn=tuple(row in drawn for row in range(len(lengths))),
     )
-    for rows, part in parts.items():
-        index = list(rows)
-        out.accepted_length[index] = part.accepted_length
-        out.next_token_id[index] = part.next_token_id
-        out.is_bonus[index] = part.is_bonus
-        out.is_relaxed[index] = part.is_relaxed
-    return out

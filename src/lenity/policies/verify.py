@@ -29,43 +29,46 @@ def verify_greedy(
     spent_units: Int[Tensor, " B"],
     may_relax: Bool[Tensor, "B G"] | None = None,
 ) -> Verdict:
-    """Return the verdict of a greedy rule.
+    """Return the verdict of a greedy rule; see ``greedy_length``.
 
-    ``may_relax`` is False where a mismatch is forbidden whatever the rule says (special and stop
-    ids, an ended phase); a draft token that is the target's argmax passes all the same. The next
-    token is the target's argmax in the row after the prefix.
+    The next token is the target's argmax in the row after the prefix.
     """
-    is_match = draft.token_ids == scores.top_id[:, :-1]
-    if policy.is_strict:
-        accepted = longest_prefix(is_match, draft.lengths)
-    else:
-        is_allowed = scores.draft_logit > -float("inf")
-        if may_relax is not None:
-            is_allowed &= may_relax
-        accepted = _relaxed_length(policy, draft, scores, is_match, is_allowed, spent_units)
+    accepted = greedy_length(policy, draft, scores, spent_units=spent_units, may_relax=may_relax)
     column = torch.arange(draft.gamma, device=draft.token_ids.device)
+    is_mismatch = draft.token_ids != scores.top_id[:, :-1]
     return Verdict(
         accepted_length=accepted,
         next_token_id=scores.top_id.gather(-1, accepted[:, None]).squeeze(-1),
         is_bonus=accepted == draft.lengths,
-        is_relaxed=(column < accepted[:, None]) & ~is_match,
+        is_relaxed=(column < accepted[:, None]) & is_mismatch,
     )
 
 
-def _relaxed_length(
+def greedy_length(
     policy: Policy,
     draft: Draft,
     scores: Scores,
-    is_match: Bool[Tensor, "B G"],
-    is_allowed: Bool[Tensor, "B G"],
+    *,
     spent_units: Int[Tensor, " B"],
+    may_relax: Bool[Tensor, "B G"] | None = None,
 ) -> Int[Tensor, " B"]:
-    """Return how many draft tokens of each row a relaxed rule accepts."""
+    """Return how many draft tokens of each row a greedy rule accepts.
+
+    ``may_relax`` is False where a mismatch is forbidden whatever the rule says (special and stop
+    ids, an ended phase); a draft token that is the target's argmax passes all the same. Raises
+    ConfigError for a rule that is defined for sampling only.
+    """
+    if policy.is_strict:
+        return longest_prefix(draft.token_ids == scores.top_id[:, :-1], draft.lengths)
+    is_allowed = scores.draft_logit > -float("inf")
+    if may_relax is not None:
+        is_allowed &= may_relax
     kind = _greedy_kind(type(policy))
     if kind is BlockPolicy:
         return cast(BlockPolicy, policy).accepted_length(draft, scores, is_allowed, spent_units)
     if kind is MatchPolicy:
         passes = cast(MatchPolicy, policy).accepts(draft, scores) & is_allowed
+        is_match = draft.token_ids == scores.top_id[:, :-1]
         return longest_prefix(is_match | passes, draft.lengths)
     raise ConfigError(
         f"Expected a policy for greedy decoding, got {policy}. Set a temperature above 0, or "
