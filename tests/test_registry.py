@@ -27,6 +27,7 @@ from lenity.registry import (
     Registry,
     build_knobs,
     did_you_mean,
+    explain_file,
     explain_value,
     join_spec,
     split_spec,
@@ -319,3 +320,18 @@ def test_an_instance_is_built_already_and_written_knobs_yield():
     assert POLICIES.build(Policy, "asd:budget=2", {"budget": 3.0}).budget == 3.0
     with pytest.raises(ConfigError, match="policy 'asd' has no knob 'x'"):
         POLICIES.build(Policy, "asd", {"x": 1})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"flg": 1}, "x.json: flg: expected no field of this name, got 1. Did you mean 'flag'?"),
+        ({"inner": {}}, "x.json needs the field inner.n."),
+        ({"inner": {"n": 1, "m": 2}}, "x.json: inner.m: expected no field of this name, got 2."),
+        ({"flag": "maybe", "only": 2}, "x.json: flag: expected true or false, got 'maybe'."),
+    ],
+)
+def test_a_file_is_told_its_first_mistake(values, said):
+    with pytest.raises(ValidationError) as caught:
+        Many.model_validate(values)
+    assert explain_file(caught.value, Many, "x.json") == said

@@ -167,17 +167,28 @@ LONGEST_INPUT = 120
 """Characters of a refused value that are shown."""
 
 
-def explain(error: ValidationError, model: type[BaseModel], owner: str) -> str:
+def explain(error: ValidationError, model: type[BaseModel], owner: str, noun: str = "knob") -> str:
     """Return what was expected of each field of ``model`` and what came, a line per field.
 
-    In our words, so that the same mistake reads the same in a spec, a call and a file.
+    In our words, so that the same mistake reads the same in a spec, a call and a file. ``noun`` is
+    what a field is called.
     """
     by_field: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for item in error.errors(include_url=False):
         where = item["loc"]
         # where several types are allowed, pydantic's places name the type that was tried
         by_field.setdefault(where[:1] if _is_choice(model, where) else where, []).append(item)
-    return "\n".join(_explain_field(at, found, model, owner) for at, found in by_field.items())
+    return "\n".join(
+        _explain_field(at, found, model, owner, noun) for at, found in by_field.items()
+    )
+
+
+def explain_file(error: ValidationError, model: type[BaseModel], file: object) -> str:
+    """Return the first thing wrong with a file that holds ``model``: file, field, what came."""
+    line = explain(error, model, str(file), "field").splitlines()[0]
+    first = error.errors(include_url=False)[0]
+    is_unknown = first["type"] == "extra_forbidden" and len(first["loc"]) == 1
+    return line + (did_you_mean(str(first["loc"][0]), model.model_fields) if is_unknown else "")
 
 
 def explain_value(error: ValidationError) -> str:
@@ -194,14 +205,18 @@ def _is_choice(model: type[BaseModel], where: tuple[int | str, ...]) -> bool:
 
 
 def _explain_field(
-    where: tuple[int | str, ...], found: list[ErrorDetails], model: type[BaseModel], owner: str
+    where: tuple[int | str, ...],
+    found: list[ErrorDetails],
+    model: type[BaseModel],
+    owner: str,
+    noun: str,
 ) -> str:
     field = model.model_fields.get(str(where[0])) if where else None
     about = " ".join((field.description or "").split()).rstrip(".") if field is not None else ""
     name, first = ".".join(map(str, where)), found[0]
     if first["type"] == "missing":
         means = f": {about}" if about else ""
-        return f"{owner} needs the knob {name}{means}.{_example(name, field, model)}"
+        return f"{owner} needs the {noun} {name}{means}.{_example(name, field, model)}"
     place = f"{owner}: {name}: " if name else f"{owner}: "
     if first["type"] in _OURS:
         return f"{place}{_compare(found)}"
@@ -235,7 +250,7 @@ def _near_literal(item: ErrorDetails) -> str:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = repr(value.decode(errors="replace") if isinstance(value, bytes) else value)
     return text if len(text) <= LONGEST_INPUT else f"{text[:LONGEST_INPUT]}…"
 
 

@@ -7,7 +7,9 @@ Seen in dflash#133 (acceptance from 25 to 60 % by another switch of the chat tem
 from typing import ClassVar
 
 import pytest
+from typer.testing import CliRunner
 
+from lenity.cli.main import app
 from lenity.errors import ProtocolError, RunDirError
 from lenity.tasks.base import Item, Task, user
 from lenity.tasks.chat import RenderOptions
@@ -75,6 +77,23 @@ def test_another_template_is_refused_by_hash_and_first_id(tmp_path, options, pos
         compare(left, right)
     forced = compare(left, right, force=True)  # and the report is marked "not comparable"
     assert [d.field for d in forced] == ["template_hash", "prompt_ids_hash"]
+
+
+def test_the_command_line_refuses_and_marks_what_is_forced(tmp_path):
+    left = recorded(tmp_path / "a", RenderOptions())
+    right = recorded(tmp_path / "b", FAST)
+    words = ["report", str(left.path), "--against", str(right.path), "--to", str(tmp_path / "out")]
+    refused = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert refused.exit_code == 2
+    told = " ".join(refused.stderr.split())
+    for run in (left, right):
+        assert run.manifest.provenance.template_hash in told
+    assert f"ask@1 1 at token 4: id no token and {ids('fast')[0]}" in told
+    assert not (tmp_path / "out").exists()
+    forced = CliRunner().invoke(app, [*words, "--force"], catch_exceptions=False)
+    assert forced.exit_code == 0
+    assert "Not comparable: template_hash" in forced.stdout
+    assert "<h2>Not comparable</h2>" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_the_same_template_is_compared(tmp_path):

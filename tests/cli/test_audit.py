@@ -1,7 +1,10 @@
 """``lenity audit`` on a frozen point: verdict, exit status, and what it writes into the point."""
 
+import pytest
+
 from lenity.workbench.operating_point import load_operating_point, save_operating_point
 from tests.cli.workbench import tuned
+from tests.workbench.engine import serving
 
 __all__ = ["tuned"]
 
@@ -48,3 +51,34 @@ def test_a_file_that_is_no_point_is_refused(run, write):
     done = run("audit", write("x.yaml", "target: 1"), "-o", "nowhere", *QUESTIONS)
     assert done.exit_code == 2
     assert "Expected an operating point" in done.stderr
+
+
+def test_a_judge_is_asked_and_its_opinion_shown(tuned, tmp_path, run, run_json, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("JUDGE_KEY", "s3cret")
+    file, folder = drafting(tuned, tmp_path), tmp_path / "run"
+    with serving(lambda model, prompt: "GRADE: 4\nBETTER: SAME") as engine:
+        judge = ("--judge-url", engine.url, "--judge-model", "j", "--judge-api-key-env")
+        words = ("audit", str(file), "-o", str(folder), *QUESTIONS, *FEW, *judge, "JUDGE_KEY")
+        document = run_json(*words, exit_code=1)
+    (opinion,) = document["judge"]
+    assert opinion["num_graded"] == 4
+    assert opinion["difference"]["estimate"] == 0
+    assert {asked["model"] for asked in engine.requests} == {"j"}
+    assert engine.headers[0]["Authorization"] == "Bearer s3cret"
+    assert not any("s3cret" in f.read_text() for f in folder.rglob("*") if f.is_file())
+    assert "Judge: grades 0.00" in run(*words).stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--judge-url", "http://h"), "--judge-url and --judge-model"),
+        (("--judge-url", "h", "--judge-model", "j"), "http://"),
+    ],
+)
+def test_half_a_judge_is_refused(tuned, tmp_path, run, more, told):
+    file = drafting(tuned, tmp_path)
+    done = run("audit", str(file), "-o", str(tmp_path / "run"), *QUESTIONS, *FEW, *more)
+    assert done.exit_code == 2
+    assert told in done.stderr

@@ -54,6 +54,15 @@ def test_a_worse_one_is_not(words, run):
     assert e.paths[0] == "/v1/completions"
 
 
+def test_a_judge_may_be_one_of_the_engines(words, run_json):
+    with serving(lambda m, p: right(m, p) if p.startswith("say") else "GRADE: 10") as engine:
+        urls = ("--url", engine.url, "--baseline-model", "strict")
+        judge = ("--judge-url", engine.url, "--judge-model", "j", "--judge-all")
+        document = run_json(*words, *urls, *judge)
+    assert document["judge"][0]["relaxed_grade"] == 10
+    assert len(engine.requests) == 3 * 70
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [

@@ -28,3 +28,21 @@ def test_a_run_of_another_kind_is_refused(tuned, tmp_path, run):
 def test_a_folder_without_a_run_is_refused(run, tmp_path, name):
     done = run("report", str(tmp_path / name))
     assert done.exit_code == 2
+
+
+def test_two_runs_are_put_side_by_side(tuned, tmp_path, run, run_json):
+    folder, made = tuned
+    to = ("--to", str(tmp_path / "both"))
+    document = run_json("report", str(folder), "--against", str(folder), *to)
+    assert document["is_comparable"]
+    assert document["differences"] == []
+    assert document["run_ids"] == [made["run_id"]] * 2
+    assert {row["equal"] for row in document["arms"]} == {1}
+    assert (tmp_path / "both" / "report.html").is_file()
+    assert "Side by side" in run("report", str(folder), "--against", str(folder), *to).stdout
+
+
+def test_force_without_a_second_run_is_refused(tuned, run):
+    done = run("report", str(tuned[0]), "--force")
+    assert done.exit_code == 2
+    assert "--against RUN" in done.stderr

@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from lenity.cli.studies import UNFINISHED, print_tables, progress_bar, say_missing
-from lenity.workbench.tables import COUNT, Column, Table
+from lenity.workbench.tables import COUNT, PERCENT, PLAIN, Column, Table
 
 
 def test_nothing_missing_says_nothing(tmp_path, capsys):
@@ -26,6 +26,36 @@ def test_tables_have_headings_and_numbers(capsys):
     assert "Title" in text
     assert "strict" in text
     assert "3" in text
+
+
+COLUMNS = (
+    Column(key="a", label="Arm"),
+    Column(key="s", label="Score", unit=PERCENT),
+    Column(key="n", label="Requests in this arm", unit=COUNT),
+    Column(key="t", label="Tokens per target pass", unit=PLAIN),
+)
+
+
+def test_columns_without_a_value_are_not_printed(capsys):
+    rows = [{"a": "strict", "n": 3}, {"a": "relaxed", "n": 0}]
+    print_tables((Table.of("t", "Title", COLUMNS, rows),))
+    text = capsys.readouterr().out
+    assert "Requests" in text
+    assert "Score" not in text
+    print_tables((Table.of("t", "Title", COLUMNS, []),))
+    assert "Score" in capsys.readouterr().out
+
+
+def test_a_few_rows_too_wide_for_the_terminal_become_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [{"a": "eos-strict", "s": 1.0, "n": 3000, "t": 1.5}, {"a": "eos-relaxed", "t": 12345.0}]
+    print_tables((Table.of("t", "Title", COLUMNS, rows),))
+    lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
+    cells = [[cell.strip() for cell in line] for line in lines]
+    assert ["Score, %", "100.0", "–"] in cells
+    assert any(cell[1:] == ["1.50", "12,345.00"] for cell in cells)
+    print_tables((Table.of("t", "Title", COLUMNS, rows * 3),))  # too many to be columns
+    assert "Score, %" not in capsys.readouterr().out
 
 
 def test_progress_is_quiet_where_no_terminal_is(capsys):

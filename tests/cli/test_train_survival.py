@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from lenity.cli.main import app
 from lenity.skipping import skip_rule
+from lenity.skipping.calibration import read_calibration
 from lenity.workbench.diagnostics import read_blocks
 
 SMALL = ["--gamma", "4", "-n", "8", "--count", "6", "--epochs", "1", "--families", "maths,code"]
@@ -36,6 +37,10 @@ def test_a_run_ends_with_predictors_logs_and_one_document(asked, tmp_path):
     rule = skip_rule(f"conditional:predictor={folder / 'conditional' / 'fold-0'}")
     temperatures = rule.loaded(torch.device("cpu")).description.temperatures
     assert temperatures, "calibration was asked for"
+    calibration = read_calibration(folder / "confidence.json")
+    assert calibration.model_dump(mode="json") == found["confidence"]
+    assert calibration.drafter.startswith("autoregressive:")
+    assert calibration.blocks == found["blocks"]
     blocks = {file: file.stat().st_mtime_ns for file in (folder / "blocks").iterdir()}
     again = train("--out", folder, *asked, "--calibrate", "--json")
     assert json.loads(again.stdout) == found
@@ -43,10 +48,12 @@ def test_a_run_ends_with_predictors_logs_and_one_document(asked, tmp_path):
 
 
 def test_people_get_a_table(asked, tmp_path):
-    done = train("--out", tmp_path / "run", *asked, "--estimands", "marginal", "--scalars-only")
+    short = ["--estimands", "marginal", "--scalars-only", "--calibrate"]
+    done = train("--out", tmp_path / "run", *asked, *short)
     assert done.exit_code == 0, done.output
     assert "shuffled" in done.stdout
     assert "of 6 prompts" in done.stdout.replace("\n", " ")
+    assert "temperatures in confidence.json" in done.stdout.replace("\n", " ")
     assert not (tmp_path / "run" / "conditional").exists()
 
 

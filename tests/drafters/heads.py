@@ -53,6 +53,10 @@ class Recorded(Drafter):
     inner: Drafter
     drafts: list[Any] = Field(default_factory=list)
 
+    @property
+    def takes_pending(self) -> bool:
+        return self.inner.takes_pending
+
     def open(self, target: LanguageModel, cache: KVCache) -> RecordedSession:
         return RecordedSession(self.inner.open(target, cache), self.drafts)
 

@@ -15,6 +15,8 @@ from lenity.errors import ConfigError
 from lenity.models.causal import CausalLM
 from lenity.sampling import Sampling
 from tests.drafters.heads import tiny_dflash, tiny_dspark, tiny_medusa
+from tests.drafters.permuted import masked as permuted_masked
+from tests.drafters.permuted import permuted
 from tests.drafters.rig import GREEDY, Rig, drafted, plainly, tiny_llama
 from tests.models.heads.tiny import eagle3_folder
 from tests.models.masked_tiny import masked_folder
@@ -40,6 +42,12 @@ def masked(dialect: str) -> Drafter:
     return drafter("masked_diffusion", model=str(folder))
 
 
+@cache
+def mapped() -> Drafter:
+    folder = permuted_masked(Path(mkdtemp()))
+    return drafter("masked_diffusion", model=str(folder), id_map="content")
+
+
 CASES: dict[str, Callable[[], Drafter]] = {
     "masked_diffusion": lambda: masked("dream"),
     "masked_diffusion-llada": lambda: masked("llada"),
@@ -48,7 +56,9 @@ CASES: dict[str, Callable[[], Drafter]] = {
     "dspark": lambda: drafter("dspark", model=tiny_dspark(TARGET)),
     "medusa": lambda: drafter("medusa", model=tiny_medusa(TARGET)),
     "ngram": lambda: drafter("ngram:min_match=1"),
+    "masked_diffusion-mapped": mapped,
     "autoregressive": lambda: drafter("autoregressive", model=SMALL),
+    "autoregressive-mapped": lambda: drafter("autoregressive", model=permuted(), id_map="content"),
     "autoregressive-itself": lambda: drafter("autoregressive:model=target"),
     "self_speculative": lambda: drafter("self_speculative:skip=1"),
 }

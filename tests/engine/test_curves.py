@@ -199,7 +199,10 @@ def test_a_file_that_is_something_else_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"doctor --curves"):
         CostCurves.read(file)
     file.write_text('{"schema_version": 2}')
-    with pytest.raises(ConfigError, match=r"curves\.json"):
+    with pytest.raises(ConfigError, match=r"curves\.json: schema_version: expected 1, got 2"):
+        CostCurves.read(file)
+    file.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"curves\.json: expected JSON"):
         CostCurves.read(file)
     (tmp_path / "taken").write_text("")
     with pytest.raises(ConfigError, match="LENITY_CACHE"):

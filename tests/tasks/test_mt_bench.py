@@ -49,3 +49,15 @@ def test_turns_must_be_a_list(tmp_path):
 
 def test_spec_bench_has_ids_of_its_own(data):
     assert [item.id for item in task("spec_bench").load(data)] == ["spec_bench/81", "spec_bench/82"]
+
+
+def test_a_turn_has_its_own_reference(tmp_path):
+    rows = [
+        {"question_id": 1, "turns": ["a", "b"], "reference": ["first", ""]},
+        {"question_id": 2, "turns": ["c", "d"]},
+    ]
+    file = write(tmp_path, "x.jsonl", rows)
+    assert [item.reference for item in task("mt_bench").load(file)] == ["first", None]
+    answers = write(tmp_path, "a.jsonl", [{"question_id": i, "text": "x"} for i in (1, 2)])
+    second = task("mt_bench", turn=2, answers=str(answers)).load(file)
+    assert [item.reference for item in second] == [None, None]

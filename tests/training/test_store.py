@@ -68,7 +68,10 @@ def test_a_folder_without_features_is_refused(tmp_path):
     with pytest.raises(RunDirError, match=r"has no features\.json"):
         open_store(tmp_path)
     (tmp_path / MANIFEST).write_text('{"version": 1}')
-    with pytest.raises(RunDirError, match="manifest"):
+    with pytest.raises(RunDirError, match=r"features\.json needs the field target\. Choose"):
+        open_store(tmp_path)
+    (tmp_path / MANIFEST).write_bytes(b"\xff")
+    with pytest.raises(RunDirError, match=r"features\.json: expected JSON"):
         open_store(tmp_path)
 
 

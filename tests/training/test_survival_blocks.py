@@ -1,5 +1,9 @@
 """Capture of Strict SDD blocks: labels by hand, and runs that were killed."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -11,7 +15,9 @@ from lenity.training.survival_blocks import BlockRecorder, Blocks, capture_block
 from tests.drafters.rig import tiny_llama
 from tests.models.masked_tiny import masked_folder
 from tests.toys import ScriptedDrafter, cycle_model, pattern
+from tests.training.killed_capture import go
 
+ROOT = Path(__file__).parents[2]
 SETTINGS = GenerationSettings(gamma=4, max_new_tokens=12, ignore_eos=True)
 PROMPTS = [{"prompt_ids": [i, i + 1], "family": "code" if i % 2 else "chat"} for i in range(5)]
 
@@ -77,11 +83,35 @@ def test_a_killed_capture_goes_on_and_ends_the_same(tmp_path):
     before = files[1].stat().st_mtime_ns
     counts = []
     again = capture_blocks(masked(tmp_path), PROMPTS, folder, SETTINGS, progress=counts.append)
-    assert counts == [2, 2], "the torn one and the three that were missing"
+    assert counts == [1, 2, 1], "the torn one and the three that were missing"
     assert files[1].stat().st_mtime_ns == before
     assert again.prompts == whole.prompts
     assert torch.equal(again.accepted, whole.accepted)
     assert torch.equal(again.lengths, whole.lengths)
+
+
+@pytest.mark.parametrize("lives", [pytest.param(1, marks=pytest.mark.slow), 5])
+def test_a_killed_process_loses_nothing(lives, tmp_path):
+    """SIGKILL in the middle of a file: of the first, and of one inside a batch. Then to the end.
+
+    The end is that of an unbroken run, byte by byte, and what was whole is not written again.
+    """
+    places = [str(tmp_path / "drafter"), str(tmp_path / "killed")]
+    command = [sys.executable, "-m", "tests.training.killed_capture", *places, str(lives)]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -9
+    folder = tmp_path / "killed"
+    before = {file: file.stat().st_mtime_ns for file in folder.glob("blocks-*.safetensors")}
+    assert len(before) == lives - 1
+    assert len(list(folder.glob("*.partial"))) == 1, "half a file"
+    whole = go(tmp_path / "drafter", tmp_path / "whole")
+    again = go(tmp_path / "drafter", folder)
+    assert again.prompts == whole.prompts
+    assert _contents(folder) == _contents(tmp_path / "whole")
+    assert all(file.stat().st_mtime_ns == when for file, when in before.items())
+
+
+def _contents(folder):
+    return {file.name: file.read_bytes() for file in folder.glob("blocks*") if file.is_file()}
 
 
 def test_prompts_without_blocks_are_not_asked_again(tmp_path):
@@ -101,7 +131,7 @@ def test_other_runs_do_not_mix(tmp_path):
     with pytest.raises(RunDirError, match=r"gamma 3 \(there: 4\)"):
         capture_blocks(scripted(2), PROMPTS[:1], tmp_path, longer)
     (tmp_path / "blocks.json").write_text("{")
-    with pytest.raises(RunDirError, match="something else"):
+    with pytest.raises(RunDirError, match=r"blocks\.json: expected JSON, got '{'"):
         capture_blocks(scripted(2), PROMPTS[:1], tmp_path, SETTINGS)
 
 

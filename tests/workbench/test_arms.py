@@ -111,10 +111,11 @@ def test_a_bad_request_is_recorded_as_failed_and_takes_no_other_with_it(batch_si
     )
     jobs = jobs_of(4)
     jobs[1] = Job(task="toy@1", item_id="long", prompt_ids=(1,) * 50)
-    jobs[3] = Job(task="toy@1", item_id="foreign", prompt_ids=(99,))
+    jobs[3] = Job(task="toy@1", item_id="foreign", prompt_ids=(99,), family="far")
     records = run(arms, jobs)
     assert [r.item_id for r in records] == ["q0", "long", "q2", "foreign"]
     assert [r.status for r in records] == ["ok", "failed", "ok", "failed"]
+    assert [r.family for r in records] == [None, None, None, "far"]
     assert records[1].error.startswith("ConfigError: Request toy@1 long: expected a prompt shorter")
     assert records[1].prompt_ids == jobs[1].prompt_ids
     assert [timeless(records[0])] == [

@@ -3,10 +3,15 @@
 import pytest
 
 from lenity.errors import ConfigError, ModelMismatchError
+from lenity.workbench.audit import judge
+from lenity.workbench.audit_report import audit_report
 from lenity.workbench.audit_run import questions_for, run_audit
+from lenity.workbench.endpoint import Endpoint
+from lenity.workbench.judge_prompts import JudgeSettings
 from lenity.workbench.rundir import RunDir
 from lenity.workbench.samples import read_samples
 from tests.toys import cycle_model
+from tests.workbench.engine import serving
 from tests.workbench.rig import timeless
 from tests.workbench.studies import audit_settings, point, questions, questions_file, study
 
@@ -25,6 +30,7 @@ def test_no_audited_prompt_was_ever_tuned_on(tmp_path):
     own = study(tmp_path, data)
     tuned_on = {job.item_id for job in own.selection(questions(40), "discovery").jobs}
     assert not tuned_on & {record.item_id for record in run.records()}
+    assert {record.family for record in run.records()} == {"odd", "even"}
     run.close()
 
 
@@ -73,3 +79,47 @@ def test_token_views_are_written_while_the_tokenizer_is_there(tmp_path):
         for text in sample.texts:
             assert len(text.pieces) == len(text.kinds)
     run.close()
+
+
+def longer_is_better(model, prompt):
+    """A judge that counts characters."""
+    if prompt.startswith("Grade"):
+        return "GRADE: 8"
+    first, second = (part.split("</answer")[0] for part in prompt.split("<answer ")[1:])
+    return f"BETTER: {'A' if len(first) > len(second) else 'B'}"
+
+
+def test_a_judge_of_open_answers_stands_beside_the_verdict(tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    data = questions_file(tmp_path)
+    frozen = point(data)
+    with serving(longer_is_better) as engine:
+        asked = JudgeSettings(endpoint=Endpoint(url=engine.url, model="j"))
+        settings = audit_settings(judge=asked)
+        run, missing = run_audit(study(tmp_path / "run", data, minutes=1e-9), frozen, settings)
+        run.pause(missing)
+        run, missing = run_audit(study(tmp_path / "run", data), frozen, settings)
+        run.finish()
+        count = len(engine.requests)
+        run_audit(study(tmp_path / "run", data), frozen, settings)
+        assert len(engine.requests) == count
+    found = judge(run)
+    (opinion,) = found.judged
+    assert opinion.num_graded == opinion.num_compared == 8
+    assert opinion.difference.estimate == 0
+    changed = sum(found.divergences.counts.values())
+    assert (opinion.won, opinion.lost, opinion.tied) == (0, changed, 8 - changed)
+    assert changed > 0
+    report = audit_report(run, found, missing)
+    assert report.own_tables[-1].name == "judge"
+    assert "Judge: j at http://127.0.0.1" in report.disclosure.notes[-1]
+    assert judge(RunDir.open(tmp_path / "run")).judged == found.judged
+
+
+def test_a_judge_of_nothing_is_refused_before_anything_is_decoded(tmp_path):
+    data = questions_file(tmp_path)
+    asked = JudgeSettings(endpoint=Endpoint(url="http://h", model="j"))
+    settings = audit_settings(questions=questions(spec="jsonl:scorer=exact"), judge=asked)
+    with pytest.raises(ConfigError, match="--judge-all"):
+        run_audit(study(tmp_path / "run", data), point(data), settings)
+    assert not (tmp_path / "run").exists()

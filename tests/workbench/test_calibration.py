@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from lenity.workbench.calibration import (
     TEMPERATURES,
     expected_calibration_error,
+    fit_confidence,
     fit_temperatures,
     reliability,
     sigmoid,
@@ -78,3 +79,36 @@ def test_of_equal_temperatures_the_one_nearest_to_1_is_taken():
 
 def test_sigmoid_does_not_overflow():
     assert sigmoid(np.array([-1e4, 0.0, 1e4])).tolist() == [0.0, 0.5, 1.0]
+
+
+def test_a_drafters_confidence_is_mended_on_blocks_it_did_not_see():
+    logits, lengths, accepted = drawn()
+    folds = np.arange(len(lengths)) % 5
+    found = fit_confidence(sigmoid(logits * 2.0), lengths, accepted, folds)
+    assert found.temperatures == pytest.approx([2.0] * 3, rel=0.25)
+    assert found.blocks == len(lengths)
+    assert found.error_after < 0.015 < found.error_before
+
+
+def test_one_fold_judges_itself():
+    logits, lengths, accepted = drawn(num=2_000)
+    folds = np.zeros_like(lengths)
+    found = fit_confidence(sigmoid(logits * 2.0), lengths, accepted, folds)
+    product = sigmoid(logits * 2.0 / np.array(found.temperatures)).cumprod(1)
+    survives = accepted[:, None] > np.arange(3)
+    wanted = expected_calibration_error(product, survives)
+    assert found.error_after == pytest.approx(wanted, abs=1e-3)
+
+
+def test_certain_confidences_have_temperatures_too():
+    """A confidence of 1 is a very large one; ragged blocks count where they are."""
+    scores = np.array([[1.0, 1.0], [1.0, 0.0], [0.9, 0.8]])
+    found = fit_confidence(scores, np.array([2, 1, 2]), np.array([1, 1, 2]), np.array([0, 1, 1]))
+    assert len(found.temperatures) == 2
+    assert np.isfinite([found.error_before, found.error_after]).all()
+
+
+@pytest.mark.parametrize("scores", [np.zeros((2, 3)), np.zeros((2, 0))])
+def test_a_drafter_without_confidence_has_no_temperatures(scores):
+    lengths = np.array([3, 3]) if scores.size else np.array([0, 0])
+    assert fit_confidence(scores, lengths, np.array([0, 0]), np.array([0, 1])) is None

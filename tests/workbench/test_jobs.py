@@ -21,7 +21,7 @@ class Echo(Task):
 
 
 ITEMS = [
-    Item(id="a", prompt="āb", reference="one"),
+    Item(id="a", prompt="āb", reference="one", family="letters"),
     Item(id="b", messages=(user("āc"),), reference="two"),
 ]
 
@@ -35,6 +35,7 @@ def test_items_become_prompts_with_one_hash():
     assert jobs[0].prompt_ids == tuple(CharTokenizer().encode("āb"))
     assert digest == text_hash(RenderOptions())
     assert jobs[0].name == "echo@1 a"
+    assert [job.family for job in jobs] == ["letters", "all"]
 
 
 def test_several_templates_have_a_hash_of_their_own():

@@ -56,9 +56,10 @@ def test_another_machine_or_command_may_go_on_with_a_run(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "damaged"),
-        ("[]", "damaged"),
-        ('{"kind": "audit"}', "at run_id"),
+        ("{", "expected JSON, got '{'.*damaged"),
+        ("[]", r"expected an object, got \[\].*damaged"),
+        ('{"kind": "audit"}', "needs the field run_id.*damaged"),
+        ('{"kind": "oddit"}', "kind: expected .*'audit'.*, got 'oddit'.*damaged"),
         ('{"schema_version": 99}', "schema version 1 or older.*got 99.*newer"),
     ],
 )

@@ -195,10 +195,10 @@ def test_what_does_not_decide_may_change():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[1, 2]", "the whole"),
-        ("target: m\ngama: 4\n", "gama.*Did you mean 'gamma'"),
-        ("target: m\ngamma: -1\n", "-1 at gamma"),
-        ("policy: strict\n", "target"),
+        ("[1, 2]", r"got \[1, 2\]"),
+        ("target: m\ngama: 4\n", r"p\.yaml: gama: .*Did you mean 'gamma'"),
+        ("target: m\ngamma: -1\n", "gamma: expected at least 0, got -1"),
+        ("policy: strict\n", "needs the field target"),
         ("schema_version: 9\ntarget: m\nnovel: 1\n", "version 1 or older.*got 9"),
         ("target: [\n", "got: "),
     ],

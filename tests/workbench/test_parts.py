@@ -11,7 +11,6 @@ from lenity.workbench.parts import (
     scores_of,
     setting_of,
     tasks_table,
-    worst_slice,
 )
 from lenity.workbench.provenance import collect
 from tests.workbench.handmade import request
@@ -55,15 +54,6 @@ def test_a_task_without_scores_has_no_difference():
     table = tasks_table(arm("strict", "aab"), arm("relaxed"), np.random.default_rng(0))
     assert cell(table, 0, "difference") is None
     assert scores_of(arm("strict"), arm("relaxed")) is None
-
-
-def test_the_worst_slice_is_that_of_the_largest_loss():
-    strict = arm("strict", "aab", score=1.0) + arm("strict", "aab", score=1.0, task="hard@1")
-    relaxed = arm("relaxed", score=1.0) + arm("relaxed", score=0.0, task="hard@1")
-    found = worst_slice(strict, relaxed)
-    assert (found.name, found.num_prompts, found.num_slices) == ("hard@1", 12, 2)
-    assert found.difference.estimate == -1
-    assert worst_slice(strict[:12], relaxed[:12]) is None
 
 
 def test_plots_of_what_was_there():

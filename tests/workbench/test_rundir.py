@@ -80,9 +80,9 @@ def test_a_damaged_line_is_named(tmp_path):
     (tmp_path / RECORDS).write_text(text[0][:-9] + "\n" + text[1] + "\n")
     with pytest.raises(RunDirError, match=r"line 1.*damaged"):
         list(RunDir.open(tmp_path).records())
-    newer = text[0].replace('"schema_version":1', '"schema_version":2').replace("kinds", "kynds")
+    newer = text[0].replace('"schema_version":2', '"schema_version":3').replace("kinds", "kynds")
     (tmp_path / RECORDS).write_text(newer + "\n")
-    with pytest.raises(RunDirError, match=r"schema version 1 or older.*got 2"):
+    with pytest.raises(RunDirError, match=r"schema version 2 or older.*got 3"):
         list(RunDir.open(tmp_path).records())
 
 
@@ -90,7 +90,20 @@ def test_every_line_says_its_version(tmp_path):
     """A default is no version: a later one would read it as its own."""
     with RunDir.create(tmp_path, manifest()) as run:
         run.append(record("1"))
-    assert '"schema_version":1' in (tmp_path / RECORDS).read_text()
+    assert '"schema_version":2' in (tmp_path / RECORDS).read_text()
+
+
+def test_lines_of_the_version_before_are_read(tmp_path):
+    with RunDir.create(tmp_path, manifest()) as run:
+        run.append(record("1", family="copying"))
+    now = (tmp_path / RECORDS).read_text()
+    before = now.replace('"schema_version":2', '"schema_version":1').replace(
+        '"family":"copying",', ""
+    )
+    assert before != now
+    (tmp_path / RECORDS).write_text(before)
+    (line,) = RunDir.open(tmp_path).records()
+    assert (line.schema_version, line.family) == (1, None)
 
 
 def test_a_finished_run_never_changes(tmp_path):

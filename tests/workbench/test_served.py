@@ -7,6 +7,7 @@ import pytest
 from lenity.errors import ConfigError, ProtocolError
 from lenity.workbench.endpoint import Endpoint
 from lenity.workbench.gates import Gate
+from lenity.workbench.judge_prompts import JudgeSettings
 from lenity.workbench.repetition import repeated_ngram_rate
 from lenity.workbench.rundir import RunDir
 from lenity.workbench.select import Questions
@@ -180,6 +181,28 @@ def test_too_little_is_said_so(tmp_path, data):
         run, _ = run_served(study(tmp_path, data, deadline=Minutes(3)), settings(engine))
     with run, pytest.raises(ProtocolError, match="at least 2 prompts"):
         judge_served(run)
+
+
+def test_a_judge_grades_what_rules_score(tmp_path, data):
+    def both(model, prompt):
+        if model == "j":
+            return "GRADE: 3" if "no" in prompt.split("<answer>")[-1] else "GRADE: 7"
+        return right(model, prompt) if model == "strict" else "no"
+
+    with serving(both) as engine:
+        judge = JudgeSettings(
+            endpoint=Endpoint(url=engine.url, model="j"), compare=False, every_task=True
+        )
+        asked = settings(engine, judge=judge)
+        run, missing = run_served(study(tmp_path, data, deadline=Minutes(30)), asked)
+        assert missing == {"the judge": 19}
+        run.pause(missing)
+        run, missing = run_served(study(tmp_path, data), asked)
+    with run:
+        (opinion,) = judge_served(run).judged
+    assert not missing
+    assert opinion.num_graded == 12
+    assert (opinion.strict_grade, opinion.num_compared) == (7, 0)
 
 
 def test_a_task_without_right_answers_is_refused(tmp_path, data):

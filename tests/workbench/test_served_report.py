@@ -44,7 +44,8 @@ def test_the_report_says_what_it_cannot_know(made):
 
 def test_tables_hold_both_arms(made):
     report, _ = made
-    (tasks, arms) = report.own_tables
+    tasks, arms = report.own_tables
+    assert [c.label for c in tasks.columns[2:4]] == ["Baseline score", "Candidate score"]
     row = tasks.rows[0]
     cells = dict(zip([c.key for c in tasks.columns], row, strict=True))
     assert cells["baseline_score"] == 1
@@ -59,6 +60,27 @@ def test_it_is_written_as_a_page(made, tmp_path):
     page = write_report(made[0], tmp_path / "out")
     assert "keeps no ledger" in page.read_text()
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["kind"] == "audit"
+
+
+def test_families_are_slices(tmp_path):
+    rows = [
+        {"prompt": f"say {i}", "reference": str(i), "family": "odd" if i % 2 else "even"}
+        for i in range(100)
+    ]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+
+    def fails_odd(model, prompt):
+        answer = right(model, prompt)
+        return "no" if model == "relaxed" and int(answer) % 2 else answer
+
+    with serving(fails_odd) as engine:
+        run, _ = run_served(study(tmp_path, file), settings(engine, 30))
+    with run:
+        report = served_report(run, judge_served(run))
+    assert report.worst_slice.name == "jsonl@1, odd"
+    assert report.own_tables[-1].name == "slices"
+    assert [c.label for c in report.own_tables[-1].columns[2:4]] == ["Baseline", "Candidate"]
 
 
 def test_one_engine_twice_is_said_so(tmp_path, data):

@@ -59,3 +59,19 @@ def test_what_is_not_there_is_refused():
 def test_published_baselines_stand_on_the_same_drafts():
     curves = {step.curve for step in steps(settings("skipping"))}
     assert curves == {"strict", "raw", "lenience", "top_k", "periodic"}
+
+
+def test_rules_stand_side_by_side_and_a_ledger_makes_another_line():
+    rules = ("strict", "margin:ratio=0.9", "margin:ratio=0.9,budget=8", "asd:budget=8", "top_k")
+    found = steps(settings("matched_regret", values=rules))
+    assert [(s.curve, s.x, s.arm.policy) for s in found] == [
+        ("strict", "strict", "strict"),
+        ("margin", "ratio=0.9", "margin:ratio=0.9"),
+        ("margin with a ledger", "ratio=0.9,budget=8", "margin:ratio=0.9,budget=8"),
+        ("asd", "budget=8", "asd:budget=8"),
+        ("top_k", "defaults", "top_k"),
+    ]
+
+
+def test_a_rule_named_twice_is_one_arm():
+    assert len(steps(settings("matched_regret", values=("asd", "asd")))) == 2

@@ -81,7 +81,7 @@ def test_a_damaged_line_and_a_newer_version_are_refused(tmp_path):
     line = json.loads(path.read_text())
     assert line["schema_version"] == TRACE_VERSION
     for change, message in [
-        ({"rounds": 3}, r"line 1.*at rounds.*damaged"),
+        ({"rounds": 3}, r"line 1: rounds: expected a list, got 3.*damaged"),
         ({"schema_version": TRACE_VERSION + 1, "novel": 1}, "newer one"),
     ]:
         path.write_text(json.dumps({**line, **change}) + "\n")

@@ -11,6 +11,10 @@ from lenity.cli.options import Json
 from lenity.cli.studies import (
     AllowCode,
     Data,
+    JudgeAll,
+    JudgeKey,
+    JudgeModel,
+    JudgeUrl,
     MaxMinutes,
     MaxTokens,
     Out,
@@ -18,7 +22,9 @@ from lenity.cli.studies import (
     Tasks,
     WorkTokens,
     close_run,
+    judge_settings,
     make_study,
+    print_opinion,
     print_tables,
     progress_bar,
     say_missing,
@@ -51,6 +57,10 @@ def audit(
     noise_floor: Annotated[
         bool, typer.Option("--noise-floor/--no-noise-floor", help="Decode plainly as well")
     ] = True,
+    judge_url: JudgeUrl = None,
+    judge_model: JudgeModel = None,
+    judge_key: JudgeKey = None,
+    judge_all: JudgeAll = False,
     as_json: Json = False,
 ) -> None:
     """Audit a frozen operating point: speed at fixed work, quality at natural EOS, verdict.
@@ -92,6 +102,7 @@ def _run(asked: dict[str, Any]) -> None:
         for line in (found.quality.words, found.speed.words if found.speed else None):
             if line:
                 out().print(line)
+        print_opinion(found.judged)
         print_tables(report.own_tables)
         out().print(f"Report: {page}")
     say_missing(missing, asked["folder"])
@@ -111,6 +122,7 @@ def _settings(asked: dict[str, Any]) -> AuditSettings:
         natural=NaturalEos(max_new_tokens=asked["max_new_tokens"]),
         margin=asked["margin"],
         noise_floor=asked["noise_floor"],
+        judge=judge_settings(asked),
     )
 
 
@@ -126,5 +138,6 @@ def _document(
         "divergences": {str(k): n for k, n in found.divergences.counts.items()},
         "run_id": run_id,
         "report": str(page),
+        "judge": [one.model_dump(mode="json") for one in found.judged],
         "missing": missing,
     }

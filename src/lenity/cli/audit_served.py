@@ -12,12 +12,18 @@ from lenity.cli.options import Json
 from lenity.cli.studies import (
     AllowCode,
     Data,
+    JudgeAll,
+    JudgeKey,
+    JudgeModel,
+    JudgeUrl,
     MaxMinutes,
     MaxTokens,
     Out,
     Prompts,
     Tasks,
     close_run,
+    judge_settings,
+    print_opinion,
     print_tables,
     progress_bar,
     say_missing,
@@ -58,6 +64,10 @@ def audit_served(
     ] = None,
     max_minutes: MaxMinutes = None,
     allow_code: AllowCode = False,
+    judge_url: JudgeUrl = None,
+    judge_model: JudgeModel = None,
+    judge_key: JudgeKey = None,
+    judge_all: JudgeAll = False,
     as_json: Json = False,
 ) -> None:
     """Audit a served engine by prompts and answers: quality and text, no ledger, no speed.
@@ -82,6 +92,7 @@ def _run(asked: dict[str, Any]) -> None:
         print_document(_document(found, run.manifest.run_id, page, missing))
     else:
         out().print(found.decision.words)
+        print_opinion(found.judged)
         print_tables(report.own_tables)
         out().print("A served engine keeps no ledger; its speed is not judged.")
         out().print(f"Report: {page}")
@@ -107,6 +118,7 @@ def _study(asked: dict[str, Any], tell: Any) -> ServedStudy:
         timeout_seconds=asked["timeout"],
         retries=asked["retries"],
         key_variable=asked["api_key_env"],
+        judge_key_variable=asked["judge_key"],
     )
 
 
@@ -134,6 +146,7 @@ def _settings(asked: dict[str, Any]) -> ServedSettings:
             "questions": asked_questions,
             "max_new_tokens": asked["max_new_tokens"],
             "margin": asked["margin"],
+            "judge": judge_settings(asked),
         },
         "audit",
     )
@@ -166,5 +179,6 @@ def _document(
         "ledger": None,
         "run_id": run_id,
         "report": str(page),
+        "judge": [one.model_dump(mode="json") for one in found.judged],
         "missing": missing,
     }

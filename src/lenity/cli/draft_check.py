@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from lenity.cli.masked_check import check_shift, is_contradicted, is_masked, shift_words
 from lenity.cli.options import Device, Dtype, Json
 from lenity.cli.terminal import out, print_document, working
 from lenity.errors import LenityError
@@ -96,6 +97,8 @@ def find_drafter(drafter: str, target: LanguageModel) -> tuple[Drafter, Checkpoi
 
     is_spec = drafter.partition(":")[0] in DRAFTERS.names()
     if not is_spec and ("/" in drafter or Path(drafter).expanduser().exists()):
+        if is_masked(open_checkpoint(drafter).config):  # it is made for no target
+            return drafter_named("masked_diffusion", model=drafter), None
         checkpoint = open_checkpoint(drafter, target=target)
         return drafter_named(family_of(checkpoint, target), model=drafter), checkpoint
     named = drafter_named(drafter)
@@ -194,6 +197,8 @@ def examine(drafter: Drafter, described: Mapping[str, Any], trial: _Trial) -> di
     rows = {name: _arm(arms[name], acceptance[name]) for name in arms}
     pairs = zip(*arms.values(), strict=True)
     target = trial.target
+    shift = check_shift(drafter, target, arms["drafter"])
+    looks_right = not found.shape.is_wrong and not is_contradicted(shift)
     return {
         "target": {
             "name": target.name,
@@ -210,11 +215,12 @@ def examine(drafter: Drafter, described: Mapping[str, Any], trial: _Trial) -> di
         "same_tokens": {"equal": sum(a.token_ids == b.token_ids for a, b in pairs)}
         | {"of": trial.num_prompts},
         "diagnosis": asdict(found),
-        "another_reading": _another_reading(drafter, described, rows["drafter"], trial)
-        if found.shape.is_wrong
-        else None,
-        "looks_right": not found.shape.is_wrong,
-        "says": _says(found, rows),
+        "shift": shift,
+        "another_reading": None
+        if looks_right
+        else _another_reading(drafter, described, rows["drafter"], trial),
+        "looks_right": looks_right,
+        "says": [*_says(found, rows), *shift_words(shift)],
     }
 
 
@@ -296,6 +302,8 @@ def _other_readings(
             yield {"taps": "+".join(map(str, taps))}
     if "norm_output" in described:
         yield {"norm_output": str(not described["norm_output"]).lower()}
+    if "shifted_logits" in described:
+        yield {"shift": str(not described["shifted_logits"]).lower()}
 
 
 def _print(report: dict[str, Any]) -> None:

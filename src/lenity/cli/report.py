@@ -1,9 +1,9 @@
-"""``lenity report``: a recorded run's report again, from its directory alone."""
+"""``lenity report``: a recorded run's report again, or two runs side by side; from disk alone."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,23 +22,60 @@ def report(
     to: Annotated[
         Path | None, typer.Option("--to", help="Folder to write to (default: RUN-report)")
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="Another run, put beside the first: arm by arm, paired by prompt"),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help='Compare runs that differ in more; the report says "not comparable"'
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write report.html, summary.json and tables of a recorded run; no model is loaded.
 
-    A finished run is read-only, so that the report goes beside it.
+    A finished run is read-only, so that the report goes beside it. Two runs are compared only if
+    target, dtype, template, prompts and counters are the same: exit 2 names what differs.
     """
     from lenity.workbench.report.write import write_report
     from lenity.workbench.rundir import RunDir
 
+    if force and against is None:
+        raise ConfigError(
+            "Expected --against RUN with --force, got --force alone. Name the run to compare with."
+        )
     run = RunDir.open(folder)
-    made = make_report(run)
-    page = write_report(made, to or folder.with_name(f"{folder.name}-report"))
+    if against is None:
+        made, name = make_report(run), f"{folder.name}-report"
+    else:
+        from lenity.workbench.side_by_side import compare_runs
+
+        made = compare_runs(run, RunDir.open(against), force=force)
+        name = f"{folder.name}-against-{against.name}"
+    page = write_report(made, to or folder.with_name(name))
     if as_json:
-        print_document({"report": str(page), "run_id": run.manifest.run_id})
+        told = {"report": str(page), "run_id": run.manifest.run_id}
+        print_document(told | ({} if against is None else _comparison(made)))
         return
+    for reason in made.disclosure.not_comparable:
+        out().print(f"Not comparable: {reason}")
     print_tables(made.own_tables)
     out().print(f"Report: {page}")
+
+
+def _comparison(made: ReportData) -> dict[str, Any]:
+    """Return what a comparison adds to the document."""
+    assert made.tasks is not None
+    keys = [column.key for column in made.tasks.columns]
+    rows = made.tasks.model_dump(mode="json")["rows"]
+    return {
+        "run_ids": list(made.disclosure.run_ids),
+        "is_comparable": not made.disclosure.not_comparable,
+        "differences": list(made.disclosure.not_comparable),
+        "arms": [dict(zip(keys, row, strict=True)) for row in rows],
+    }
 
 
 def make_report(run: RunDir) -> ReportData:

@@ -18,10 +18,15 @@ from rich.progress import (
 )
 
 from lenity.cli.terminal import err, out
+from lenity.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
     from lenity.models.base import LanguageModel
     from lenity.workbench.audit_run import Study
+    from lenity.workbench.judge_prompts import JudgeSettings
+    from lenity.workbench.judgements import JudgeSummary
     from lenity.workbench.report.data import ReportData
     from lenity.workbench.rundir import RunDir
     from lenity.workbench.tables import Table
@@ -50,7 +55,23 @@ AllowCode = Annotated[
         "--allow-code-execution", help="Run code that the model wrote (humaneval, mbpp), sandboxed"
     ),
 ]
+JudgeUrl = Annotated[
+    str | None,
+    typer.Option(help="Base of a judge of open answers, such as http://localhost:9000/v1"),
+]
+JudgeModel = Annotated[str | None, typer.Option(help="The judge's name there")]
+JudgeKey = Annotated[
+    str | None,
+    typer.Option(
+        "--judge-api-key-env", help="Environment variable with the judge's key; never stored"
+    ),
+]
+JudgeAll = Annotated[
+    bool, typer.Option("--judge-all", help="Judge tasks with right answers too, not open ones only")
+]
 
+MOST_TURNED = 4
+"""Rows of a table that still fit beside each other once they are columns."""
 UNFINISHED = 1
 """Exit status where time was up before the run was complete."""
 
@@ -67,7 +88,26 @@ def make_study(target: LanguageModel, asked: Mapping[str, Any], progress: Any) -
         task_options={"allow_code_execution": True} if asked["allow_code"] else {},
         deadline=Deadline(asked["max_minutes"]),
         progress=progress,
+        judge_key_variable=asked.get("judge_key"),
     )
+
+
+def judge_settings(asked: Mapping[str, Any]) -> JudgeSettings | None:
+    """Return the judge that was asked for, if one was. Raises ConfigError for half a judge."""
+    url, model = asked["judge_url"], asked["judge_model"]
+    if url is None and model is None:
+        return None
+    if url is None or model is None:
+        raise ConfigError(
+            f"Expected --judge-url and --judge-model, got only one of them "
+            f"({url or model}). Give both, or neither."
+        )
+    from lenity.registry import build_knobs
+    from lenity.workbench.endpoint import Endpoint
+    from lenity.workbench.judge_prompts import JudgeSettings
+
+    endpoint = build_knobs(Endpoint, {"url": url, "model": model}, "judge")
+    return JudgeSettings(endpoint=endpoint, every_task=asked["judge_all"])
 
 
 @contextmanager
@@ -105,16 +145,53 @@ def close_run(run: RunDir, report: ReportData, missing: Mapping[str, int]) -> Pa
 
 
 def print_tables(tables: tuple[Table, ...]) -> None:
-    """Print tables as people read them."""
+    """Print tables as people read them, without the columns that have nothing in them.
+
+    A table of a few rows that is too wide for the terminal is turned: a row becomes a column.
+    """
     from rich.table import Table as Drawn
 
+    console = out()
     for table in tables:
+        lines, sides = _filled(table)
+        if len(lines) <= MOST_TURNED + 1 and _least_width(lines) > console.width:
+            lines = [list(line) for line in zip(*lines, strict=True)]
+            sides = [*sides[:1], *(sides[-1:] * (len(lines[0]) - 1))]
         drawn = Drawn(title=table.title, title_justify="left", caption=table.note)
-        for column in table.columns:
-            drawn.add_column(column.heading, justify="right" if column.unit else "left")
-        for row in table.texts():
+        for head, side in zip(lines[0], sides, strict=True):
+            drawn.add_column(head, justify=side)
+        for row in lines[1:]:
             drawn.add_row(*row)
-        out().print(drawn)
+        console.print(drawn)
+
+
+def _filled(table: Table) -> tuple[list[list[str]], list[JustifyMethod]]:
+    """Return headings and rows, and each column's side; columns without a value are left out."""
+    rows = table.texts()
+    kept = [
+        index
+        for index in range(len(table.columns))
+        if not rows or any(row[index] is not None for row in table.rows)
+    ]
+    heads = [column.heading for column in table.columns]
+    sides: list[JustifyMethod] = ["right" if table.columns[i].unit else "left" for i in kept]
+    return [[line[i] for i in kept] for line in (heads, *rows)], sides
+
+
+def _least_width(lines: list[list[str]]) -> int:
+    """Return the columns a table takes where its headings break between words and no cell does."""
+    heads, *rows = lines
+    cells = [
+        max(*map(len, head.split()), *(len(row[i]) for row in rows), 1)
+        for i, head in enumerate(heads)
+    ]
+    return sum(cells) + 3 * len(cells) + 1
+
+
+def print_opinion(judged: tuple[JudgeSummary, ...]) -> None:
+    """Print what the judge thinks of all tasks, where one was asked."""
+    if judged:
+        out().print(f"Judge: {judged[0].words}.")
 
 
 def say_missing(missing: Mapping[str, int], folder: Path) -> None:

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from lenity.workbench.diagnostics import LoggedBlocks, Signal
 
 ESTIMANDS = ("marginal", "conditional")
-LOCAL = 0.9
-PREFIX = {"raw": 0.93, "marginal": 0.9, "conditional": 0.9}
-"""The paper's gates, at which shuffling is tried."""
 
 
 def survival(
@@ -47,7 +44,7 @@ def survival(
         bool, typer.Option("--hidden/--scalars-only", help="Read the drafter's state too, or not")
     ] = True,
     is_calibrated: Annotated[
-        bool, typer.Option("--calibrate", help="Fit temperatures of conditional survival")
+        bool, typer.Option("--calibrate", help="Fit temperatures: survival, drafter's confidence")
     ] = False,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training folds")] = 15,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, order and dropout")] = 0,
@@ -77,6 +74,8 @@ def survival(
         str(s.estimand): _rotate(blocks, s, run, str(decoder.drafter)) for s in settings
     }
     found = document(run, blocks, rotations)
+    if is_calibrated:
+        found["confidence"] = calibrated_confidence(run, str(decoder.drafter))
     if as_json:
         print_document(found)
     else:
@@ -190,42 +189,47 @@ def document(run: Path, blocks: Blocks, rotations: Mapping[str, list[Rotation]])
     }
 
 
+def calibrated_confidence(run: Path, drafter: str) -> dict[str, Any] | None:
+    """Fit temperatures of the drafter's confidence on the run's raw.jsonl, as confidence.json.
+
+    Return what the file holds; None for a drafter that gives no confidence.
+    """
+    from lenity.skipping.calibration import Calibration
+    from lenity.training.store import write_atomically
+    from lenity.workbench.calibration import fit_confidence
+    from lenity.workbench.diagnostics import read_blocks
+
+    blocks = read_blocks(run / "raw.jsonl")
+    fit = fit_confidence(blocks.scores, blocks.lengths, blocks.accepted, blocks.folds)
+    if fit is None:
+        return None
+    made = Calibration(drafter=drafter, **fit.model_dump())
+    write_atomically(run / "confidence.json", made.model_dump_json(indent=1).encode())
+    return made.model_dump(mode="json")
+
+
 def judged(blocks: LoggedBlocks) -> dict[str, Any]:
-    """Return position-wise quality, reliability, and what the gates make of it.
+    """Return position-wise quality, reliability, and what the published gates make of it.
 
     ``prefix_calibration_error`` is that of C_k as an estimate of P(L >= k), drafted positions.
     """
-    import numpy as np
+    from lenity.workbench.diagnosis import diagnose
 
-    from lenity.workbench.calibration import expected_calibration_error, reliability
-    from lenity.workbench.diagnostics import (
-        gate_ablation,
-        permutation_test,
-        position_metrics,
-        prefix_scores,
-    )
-
-    positions = position_metrics(blocks)
-    prefix = PREFIX[blocks.signal]
-    areas = [p.auroc for p in positions if p.auroc is not None]
-    bins = reliability(blocks.scores[blocks.counts], blocks.survives[blocks.counts])
-    is_drafted = np.arange(blocks.scores.shape[1]) < blocks.lengths[:, None]
-    prefixes = prefix_scores(blocks.signal, blocks.scores)
+    found = diagnose(blocks)
+    whole = {"passing_before", "passing_after", "repetitions"}
     return {
-        "bce": float(np.mean([p.bce for p in positions])),
-        "baseline_bce": float(np.mean([p.baseline_bce for p in positions])),
-        "auroc": float(np.mean(areas)) if areas else None,
-        "positions": [p.model_dump() for p in positions],
-        "prefix_calibration_error": expected_calibration_error(
-            prefixes[is_drafted], blocks.survives[is_drafted]
-        ),
-        "reliability": [b.model_dump() for b in bins],
-        "gates": {"local": LOCAL, "prefix": prefix},
-        "permutation": permutation_test(blocks, LOCAL, prefix).model_dump(exclude={"repetitions"}),
+        "bce": found.bce,
+        "baseline_bce": found.baseline_bce,
+        "auroc": found.auroc,
+        "positions": [position.model_dump() for position in found.positions],
+        "prefix_calibration_error": found.prefix_calibration_error,
+        "reliability": [own.model_dump() for own in found.reliability],
+        "gates": found.gates.model_dump(exclude={"signal"}),
+        "permutation": found.permutation.model_dump(exclude=whole),
         "ablation": [
             outcome.model_dump()
             | {"strict_token": outcome.strict_token, "full_prefix": outcome.full_prefix}
-            for outcome in gate_ablation(blocks, LOCAL, prefix)
+            for outcome in found.ablation
         ],
     }
 
@@ -256,3 +260,10 @@ def _print(found: Mapping[str, Any]) -> None:
         f"{found['mean_accepted']:.2f} draft tokens of each on average. Predictors and the test "
         f"folds' scores are in {found['run']}"
     )
+    if found.get("confidence"):
+        own = found["confidence"]
+        console.print(
+            f"The drafter's confidence: calibration error of its product {own['error_before']:.3f},"
+            f" {own['error_after']:.3f} with the temperatures in confidence.json (each fold with "
+            f"those of the others)."
+        )

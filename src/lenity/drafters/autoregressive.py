@@ -18,6 +18,13 @@ from torch import Tensor
 
 from lenity.drafters.base import DraftContext, Drafter, no_draft
 from lenity.drafters.chain import DraftVocabulary, draft_chain, prefill, run_ragged
+from lenity.drafters.mapped import (
+    MappedVocabulary,
+    check_knobs,
+    describe_map,
+    map_ids,
+    tokens_of,
+)
 from lenity.models.base import KVCache, LanguageModel
 from lenity.models.tokenizers import compare_vocabularies
 from lenity.types import Draft
@@ -31,30 +38,31 @@ class AutoregressiveSession:
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, model: LanguageModel, target: LanguageModel, chunk: int) -> None:
+    def __init__(self, model: LanguageModel, vocabulary: DraftVocabulary, chunk: int) -> None:
         """Start without rows; at most ``chunk`` tokens per row enter one forward."""
-        self._model, self._chunk, self._device = model, chunk, target.device
-        self._vocabulary = DraftVocabulary(model, target)
+        self._model, self._vocabulary, self._chunk = model, vocabulary, chunk
         self._cache = model.new_cache()
         self._has_slot: list[bool] = []  # slots stand in the order of their rows
         self._num_written: list[int] = []  # behind each slot's length, anchor included
 
     def admit(self, token_ids: Sequence[int], features: Float[Tensor, "T F"] | None) -> None:
-        """Prefill a prompt but for its last token, unless it is too long for the drafter."""
-        self._has_slot.append(self._room(token_ids) > 0)
-        if not self._has_slot[-1]:
+        """Prefill a prompt but for its last token, unless the drafter cannot take or read it."""
+        own = self._vocabulary.translate(token_ids)
+        self._has_slot.append(own is not None and self._room(token_ids) > 0)
+        if own is None or not self._has_slot[-1]:
             return
         slot = self._model.new_cache(1)
-        prefill(self._model, slot, [token_ids[:-1]], self._chunk)
+        prefill(self._model, slot, [own[:-1]], self._chunk)
         self._cache.append(slot)
 
     def propose(self, context: DraftContext) -> Draft:
         """Return up to ``context.limits[b]`` tokens, fewer where the drafter's positions end.
 
-        Past its last position a drafter says nothing; no placeholder stands in for it.
+        Past its last position a drafter says nothing, and nothing behind a token that it cannot
+        read; no placeholder stands in for it.
         """
         self._num_written = []
-        rooms = [self._room(ids) for ids in context.token_ids]
+        rooms = self._rooms(context.token_ids)
         self._retire(rooms)
         rows = self._slotted()
         asked = DraftContext(
@@ -65,7 +73,7 @@ class AutoregressiveSession:
             wants_logprobs=context.wants_logprobs,
         )
         if not asked.gamma:
-            return no_draft(len(rooms), self._device)
+            return no_draft(len(rooms), self._vocabulary.device)
         return _spread(self._draft(asked), rows, len(rooms))
 
     def observe(
@@ -91,7 +99,7 @@ class AutoregressiveSession:
         def advance(i: int, drafted: Int[Tensor, " B"] | None) -> Float[Tensor, "B D"]:
             if drafted is None:
                 return self._model.logits(first)
-            tokens = drafted[:, None].to(self._model.device)
+            tokens = self._vocabulary.own_ids(drafted)[:, None].to(self._model.device)
             hidden = self._model.hidden_states(tokens, self._cache, offset=i).last[:, 0]
             return self._model.logits(hidden)
 
@@ -115,11 +123,19 @@ class AutoregressiveSession:
 
     def _missing(self, context: DraftContext) -> list[Sequence[int]]:
         return [
-            ids[length:] if limit else ()
+            (self._vocabulary.translate(ids[length:]) or ()) if limit else ()
             for ids, length, limit in zip(
                 context.token_ids, self._cache.lengths, context.limits, strict=True
             )
         ]
+
+    def _rooms(self, token_ids: Sequence[Sequence[int]]) -> list[int]:
+        """Return how many tokens each row may draft; 0 where what is new cannot be read."""
+        rooms, starts = [0] * len(token_ids), self._cache.lengths
+        for start, row in zip(starts, self._slotted(), strict=True):
+            if self._vocabulary.translate(token_ids[row][start:]) is not None:
+                rooms[row] = self._room(token_ids[row])
+        return rooms
 
     def _retire(self, rooms: Sequence[int]) -> None:
         """Free the slots of rows that outgrew the drafter; lengths only grow, so for good."""
@@ -187,6 +203,10 @@ class Autoregressive(Drafter):
     """Dtype to load the drafter in; none takes the target's"""
     prefill_chunk: int = Field(default=512, ge=1)
     """Most tokens per row in one forward over a prompt"""
+    id_map: str | None = None
+    """For another tokenizer: content, or a file with the map; none wants the same tokens"""
+    unmapped: int | None = None
+    """Drafter's id to read for a token it has not; none drafts nothing behind such a token"""
 
     _loaded: dict[tuple[str, str], LanguageModel] = PrivateAttr(default_factory=dict)
 
@@ -195,27 +215,32 @@ class Autoregressive(Drafter):
         return model if isinstance(model, str) else model.name
 
     @model_validator(mode="after")
-    def _check_dtype(self) -> Self:
+    def _check_knobs(self) -> Self:
         if self.dtype is not None and (self.model == ITSELF or not isinstance(self.model, str)):
             raise ValueError(
                 f"dtype is for a drafter that is loaded by name, got dtype={self.dtype} for a "
                 f"model that is there already; leave dtype out"
             )
+        check_knobs(self.id_map, self.unmapped)
+        if self.id_map is not None and self.model == ITSELF:
+            raise ValueError(
+                f"id_map is for a drafter with another tokenizer, got id_map={self.id_map} for "
+                f"the target itself; leave id_map out"
+            )
         return self
 
     def open(self, target: LanguageModel, cache: KVCache) -> AutoregressiveSession:
-        """Return a session whose drafter shares the target's vocabulary.
+        """Return a session whose drafter shares the target's vocabulary, or is mapped to it.
 
-        The drafter is loaded once, when first asked for. Raises ModelMismatchError.
+        The drafter is loaded once, when first asked for. Raises ModelMismatchError, ConfigError.
         """
         model = self._resolve(target)
-        if model is not target:
-            compare_vocabularies(target, model)
-        return AutoregressiveSession(model, target, self.prefill_chunk)
+        return AutoregressiveSession(model, self._vocabulary(target, model), self.prefill_chunk)
 
     def describe(self, target: LanguageModel) -> dict[str, Any]:
         """Return which model drafts, and its sizes."""
         model = self._resolve(target)
+        vocabulary = self._vocabulary(target, model)
         return {
             **super().describe(target),
             "model": model.name,
@@ -223,7 +248,17 @@ class Autoregressive(Drafter):
             "hidden_size": model.hidden_size,
             "vocabulary_rows": model.vocab_size,
             "max_positions": model.max_positions,
+            **describe_map(vocabulary, self.id_map, self.unmapped),
         }
+
+    def _vocabulary(self, target: LanguageModel, model: LanguageModel) -> DraftVocabulary:
+        if self.id_map is None:
+            if model is not target:
+                compare_vocabularies(target, model)
+            return DraftVocabulary(model, target)
+        ids = map_ids(self.id_map, target, tokens_of(model), self.unmapped)
+        forbidden = model.unknown_ids.tolist()
+        return MappedVocabulary(model.name, ids, target, forbidden=forbidden, device=model.device)
 
     def _resolve(self, target: LanguageModel) -> LanguageModel:
         if not isinstance(self.model, str):

@@ -79,11 +79,20 @@ class Drafter(BaseModel):
     is_certain: ClassVar[bool] = False
     """Whether its draft tokens come from no law at all: each is a point mass at any temperature."""
     is_target_free: ClassVar[bool] = False
-    """Whether it drafts from tokens alone, without the target's features or cache: only then may
-    its drafts be committed unverified."""
+    """Whether it drafts from tokens alone, without the target's features or cache."""
 
     type: str
     """Registered name of the drafter."""
+
+    @property
+    def takes_pending(self) -> bool:
+        """Whether it can draft behind committed tokens that the target has not seen yet.
+
+        Only then may its drafts be committed unverified. A target-free drafter can by its nature;
+        another declares it: its session then finds such tokens in ``token_ids`` behind the length
+        of the target's cache, and their features among those of the round that verifies them.
+        """
+        return self.is_target_free
 
     def open(self, target: LanguageModel, cache: KVCache) -> DraftSession:
         """Return a session for batches of ``target``, whose cache is ``cache``.

@@ -52,6 +52,14 @@ class DraftVocabulary:
         """Keep ids drawn from a law that is not one (NaN) inside both vocabularies."""
         return token_ids.clamp_max(self._width - 1)
 
+    def translate(self, token_ids: Sequence[int]) -> Sequence[int] | None:
+        """Return the target's tokens as the drafter's; None where it cannot read them."""
+        return token_ids
+
+    def own_ids(self, token_ids: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
+        """Return draft tokens as the drafter's."""
+        return token_ids
+
 
 def run_ragged(
     model: LanguageModel, cache: KVCache, rows: Sequence[Sequence[int]]

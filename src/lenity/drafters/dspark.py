@@ -13,7 +13,7 @@ from torch import Tensor
 from lenity.drafters.base import DraftContext
 from lenity.drafters.block import cut
 from lenity.drafters.chain import draft_chain
-from lenity.drafters.dflash import BlockDrafter, BlockSession
+from lenity.drafters.dflash import BlockDrafter, BlockSession, FilledBlock
 from lenity.errors import ConfigError, ModelMismatchError
 from lenity.models.base import KVCache, LanguageModel
 from lenity.models.heads.dspark import DSpark as DSparkHead
@@ -25,21 +25,22 @@ from lenity.types import Draft
 class DSparkSession(BlockSession):
     """A block session whose tokens follow one another, with a confidence of their own."""
 
-    def __init__(self, head: DSparkHead, target: LanguageModel, threshold: float) -> None:
+    def __init__(
+        self, head: DSparkHead, target: LanguageModel, seen: KVCache | None, threshold: float
+    ) -> None:
         """Start without rows; blocks are cut at the first confidence below ``threshold``."""
-        super().__init__(head, target)
+        super().__init__(head, target, seen)
         if head.markov_head is not None:
             rows = head.markov_head.markov_w1.num_embeddings
             check_vocabulary(head.name, rows, target)
         self._spark, self._threshold = head, threshold
 
-    def _draft(
-        self, asked: DraftContext, anchors: Int[Tensor, " B"], hidden: Float[Tensor, "B G H"]
-    ) -> Draft:
-        """Return tokens of slots whose states are ``hidden``, each given the one before it."""
+    def _draft(self, asked: DraftContext, filled: FilledBlock) -> Draft:
+        """Return the tokens of the proposing slots, each given the one before it."""
+        anchors, hidden = filled.proposing(asked.gamma)
         base = self._head.logits(hidden, self._lm_head)
         markov = self._spark.markov_head
-        state: Tensor | None = None
+        state = self._read(filled)
 
         def advance(i: int, drafted: Int[Tensor, " B"] | None) -> Float[Tensor, "B D"]:
             nonlocal state
@@ -58,6 +59,23 @@ class DSparkSession(BlockSession):
         is_trusted = confidence >= self._threshold
         lengths = is_trusted.to(torch.int64).cumprod(1).sum(1)
         return cut(replace(draft, confidence=confidence), lengths)
+
+    def _read(self, filled: FilledBlock) -> Tensor | None:
+        """Return the Markov head's state before the first proposals, pending tokens read.
+
+        None where there are none, and for kinds that have no state.
+        """
+        markov, state = self._spark.markov_head, None
+        if markov is None or not any(filled.num_pending):
+            return None
+        counts = torch.tensor(filled.num_pending, device=filled.hidden.device)[:, None]
+        for j in range(min(max(filled.num_pending), filled.hidden.shape[1])):
+            _, following = markov(filled.token_ids[:, j], filled.hidden[:, j], state)
+            if following is None:
+                return None
+            before = torch.zeros_like(following) if state is None else state
+            state = torch.where(j < counts, following, before)
+        return state
 
 
 class DSpark(BlockDrafter):
@@ -88,7 +106,8 @@ class DSpark(BlockDrafter):
                 f"{self.confidence_threshold:g}, got {head.name}, which has none. Leave the "
                 f"threshold at 0."
             )
-        return DSparkSession(head, target, self.confidence_threshold)
+        seen = cache if self.visible_pending else None
+        return DSparkSession(head, target, seen, self.confidence_threshold)
 
     def _read(self, target: LanguageModel, dtype: torch.dtype) -> DSparkHead:
         checkpoint, config = self._checkpoint(target)

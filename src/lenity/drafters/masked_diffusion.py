@@ -16,9 +16,11 @@ from torch import Tensor
 
 from lenity.drafters.base import DraftContext, Drafter, no_draft
 from lenity.drafters.chain import DraftVocabulary
+from lenity.drafters.mapped import MappedVocabulary, check_knobs, describe_map, map_ids
 from lenity.drafters.reveal import Confidence, Reveal, Revealed, Schedule
 from lenity.errors import NonFiniteError
 from lenity.models.base import KVCache, LanguageModel
+from lenity.models.id_map import Tokens
 from lenity.models.masked import MaskedLM, compare_tokens, lay_out
 from lenity.types import Draft, DraftRecord
 
@@ -43,10 +45,10 @@ class MaskedDiffusionSession:
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, model: MaskedLM, target: LanguageModel, reveal: Reveal) -> None:
+    def __init__(self, model: MaskedLM, vocabulary: DraftVocabulary, reveal: Reveal) -> None:
         """Start without rows."""
-        self._model, self._reveal, self._device = model, reveal, target.device
-        self._vocabulary = MaskedVocabulary(model, target)
+        self._model, self._reveal, self._vocabulary = model, reveal, vocabulary
+        self._device = vocabulary.device
 
     def admit(self, token_ids: Sequence[int], features: Float[Tensor, "T F"] | None) -> None:
         """Do nothing: a round's committed tokens say it all."""
@@ -54,17 +56,19 @@ class MaskedDiffusionSession:
     def propose(self, context: DraftContext) -> Draft:
         """Return up to ``context.limits[b]`` tokens, fewer where the drafter's positions end.
 
-        Past its last position it says nothing. Raises NonFiniteError.
+        Past its last position it says nothing, and nothing of a text that it cannot read. Raises
+        NonFiniteError.
         """
+        texts = [self._vocabulary.translate(ids) for ids in context.token_ids]
         sizes = [
-            max(0, min(limit, self._model.max_positions - len(ids)))
-            for ids, limit in zip(context.token_ids, context.limits, strict=True)
+            0 if ids is None else max(0, min(limit, self._model.max_positions - len(ids)))
+            for ids, limit in zip(texts, context.limits, strict=True)
         ]
         rows = [row for row, size in enumerate(sizes) if size]
         if not rows:
             return no_draft(len(sizes), self._device)
         asked = [sizes[row] for row in rows]
-        revealed = self._fill([context.token_ids[row] for row in rows], asked, context)
+        revealed = self._fill([texts[row] or () for row in rows], asked, context)
         return _draft(revealed, rows, sizes, self._device)
 
     def observe(
@@ -84,7 +88,8 @@ class MaskedDiffusionSession:
         def predict(
             block: Int[Tensor, "B G"], is_masked: Bool[Tensor, "B G"]
         ) -> tuple[Float[Tensor, "B G H"], Float[Tensor, "B G V"]]:
-            hidden = model.hidden(canvas.painted(block))
+            said = self._vocabulary.own_ids(block.masked_fill(is_masked, 0))
+            hidden = model.hidden(canvas.painted(said.masked_fill(is_masked, mask)))
             clean = self._vocabulary.clean(model.logits(hidden).flatten(0, 1))
             self._check(clean, is_masked.flatten())
             return hidden.to(torch.float32), clean.unflatten(0, block.shape)
@@ -156,6 +161,10 @@ class MaskedDiffusion(Drafter):
     """Dtype to load the drafter in; none takes the target's"""
     revision: str | None = None
     """Revision of a hub id; none takes the default branch"""
+    id_map: str | None = None
+    """For another tokenizer: content, or a file with the map; none wants the same tokens"""
+    unmapped: int | None = None
+    """Drafter's id to read for a token it has not; none drafts nothing for a text that has one"""
 
     _loaded: dict[tuple[Any, ...], MaskedLM] = PrivateAttr(default_factory=dict)
 
@@ -164,12 +173,13 @@ class MaskedDiffusion(Drafter):
         return model if isinstance(model, str) else model.name
 
     @model_validator(mode="after")
-    def _check_threshold(self) -> Self:
+    def _check_knobs(self) -> Self:
         if self.schedule != "threshold" and "threshold" in self.model_fields_set:
             raise ValueError(
                 f"threshold is for schedule=threshold, got schedule={self.schedule}; set that, or "
                 f"leave threshold out"
             )
+        check_knobs(self.id_map, self.unmapped)
         return self
 
     def open(self, target: LanguageModel, cache: KVCache) -> MaskedDiffusionSession:
@@ -180,11 +190,37 @@ class MaskedDiffusion(Drafter):
             steps=self.steps,
             threshold=self.threshold,
         )
-        return MaskedDiffusionSession(self.loaded(target), target, reveal)
+        model = self.loaded(target)
+        return MaskedDiffusionSession(model, self.vocabulary(target, model), reveal)
 
     def describe(self, target: LanguageModel) -> dict[str, Any]:
-        """Return what the checkpoint was understood to be."""
-        return {**super().describe(target), **self.loaded(target).describe()}
+        """Return what the checkpoint was understood to be, and how it is made to draft."""
+        model = self.loaded(target)
+        vocabulary = self.vocabulary(target, model)
+        return {
+            **super().describe(target),
+            **model.describe(),
+            "steps": self.steps,
+            "schedule": self.schedule,
+            "confidence": self.confidence,
+            **describe_map(vocabulary, self.id_map, self.unmapped),
+        }
+
+    def vocabulary(self, target: LanguageModel, model: MaskedLM) -> DraftVocabulary:
+        """Return which of the model's rows the target can emit, and how the model reads a text.
+
+        Raises ModelMismatchError, ConfigError.
+        """
+        if self.id_map is None:
+            return MaskedVocabulary(model, target)
+        known = Tokens(name=model.name, size=model.vocab_size, by_id=model.tokens)
+        return MappedVocabulary(
+            model.name,
+            map_ids(self.id_map, target, known, self.unmapped),
+            target,
+            forbidden=sorted(model.forbidden_ids),
+            device=model.device,
+        )
 
     def loaded(self, target: LanguageModel) -> MaskedLM:
         """Return the model, read once per dtype and device. Raises what reading it raises."""

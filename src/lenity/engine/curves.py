@@ -26,6 +26,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lenity.errors import ConfigError
+from lenity.registry import explain_file
 
 NOISY = 0.25
 """Spread of timings, relative to their median, beyond which a prediction should not be trusted."""
@@ -144,12 +145,14 @@ class CostCurves(_Stored):
     def read(cls, file: Path) -> CostCurves:
         """Return what ``write`` wrote. Raises ConfigError."""
         try:
-            return cls.model_validate_json(file.read_text(encoding="utf-8"))
+            return cls.model_validate_json(file.read_bytes())
         except (OSError, ValidationError) as error:
-            reason = str(error).partition("\n")[0]
+            reason = f"{error}."
+            if isinstance(error, ValidationError):
+                reason = explain_file(error, cls, file)
             raise ConfigError(
-                f"Expected cost curves in {file}, got: {reason}. Measure them again with `lenity "
-                f"doctor --curves`."
+                f"Expected cost curves, got something else. {reason} Measure them again with "
+                f"`lenity doctor --curves`."
             ) from None
 
 

@@ -247,11 +247,12 @@ def _as_skip(value: SkipRule | str | None, drafter: Drafter | None) -> SkipRule 
     if value is None or value == "none":
         return None
     rule = skip_rule(value)
-    if drafter is None or not drafter.is_target_free:
+    if drafter is None or not drafter.takes_pending:
         got = "no drafter" if drafter is None else f"the drafter {drafter}"
         raise ConfigError(
             f"Skip rule {rule} expects a drafter that drafts from tokens alone, got {got}. Skipped "
-            f"tokens have no target features: use masked_diffusion, autoregressive or ngram."
+            f"tokens have no target features: use masked_diffusion, autoregressive or ngram, or "
+            f"dflash or dspark with visible_pending=true."
         )
     return rule
 

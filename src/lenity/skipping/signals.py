@@ -13,15 +13,16 @@ L counts the draft tokens that strict would accept (survival.py).
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, PrivateAttr, field_serializer
+from pydantic import Field, PrivateAttr, field_serializer, model_validator
 from torch import Tensor
 
 from lenity.errors import ConfigError
 from lenity.skipping.base import GatedRule, SkipContext, local_scores
+from lenity.skipping.calibration import Calibration, read_calibration, tempered
 from lenity.skipping.survival import SurvivalPredictor, load_predictor
 
 CONFIDENCE = "confidence"
@@ -126,12 +127,33 @@ class Conditional(SurvivalRule):
     paper: ClassVar[str] = "conditional survival of arXiv 2608.14787"
 
     type: Literal["conditional"] = "conditional"
+    calibration: str | None = None
+    """For predictor=confidence: a file of temperatures, confidence.json of a training run"""
+
+    _calibration: list[Calibration] = PrivateAttr(default_factory=list)
+
+    @model_validator(mode="after")
+    def _check_calibration(self) -> Self:
+        if self.calibration is not None and self.predictor != CONFIDENCE:
+            raise ValueError(
+                f"calibration is for predictor={CONFIDENCE}, got predictor={self.predictor}, which "
+                f"has temperatures of its own; leave calibration out"
+            )
+        return self
 
     def signal(self, context: SkipContext) -> Float[Tensor, "B G"]:
-        """Return the predictor's estimates, or Draft.confidence."""
-        if self.predictor == CONFIDENCE:
-            return _confidence(context, self.type)
-        return super().signal(context)
+        """Return the predictor's estimates, or Draft.confidence, calibrated where asked.
+
+        Raises ConfigError.
+        """
+        if self.predictor != CONFIDENCE:
+            return super().signal(context)
+        confidence = _confidence(context, self.type)
+        if self.calibration is None:
+            return confidence
+        if not self._calibration:
+            self._calibration.append(read_calibration(self.calibration))
+        return tempered(confidence, self._calibration[0].temperatures)
 
     def prefix_scores(self, scores: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
         """Return prod_{j<=k} q_j, summed as logarithms."""

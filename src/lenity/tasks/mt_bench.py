@@ -31,7 +31,7 @@ class TurnsTask(DataTask):
             id=f"{self.type}/{question_id(row, index)}",
             messages=(user(first),),
             prompt=first,
-            reference=row.get("reference"),
+            reference=reference_of(row, 1),
             family=str(row.get("category", "all")),
             about=first,
         )
@@ -80,6 +80,7 @@ class MtBench(TurnsTask):
         return Item(
             id=f"mt_bench/{key}/2",
             messages=messages,
+            reference=reference_of(row, 2),
             family=str(row.get("category", "all")),
             about=f"{first}\n{second}",
         )
@@ -91,6 +92,14 @@ def turns_of(row: Mapping[str, Any]) -> list[str]:
     if not isinstance(turns, list) or not turns:
         raise ValueError(f"a list of turns was expected, got {turns!r}")
     return [str(turn) for turn in turns]
+
+
+def reference_of(row: Mapping[str, Any], turn: int) -> str | None:
+    """Return a good answer to a turn of a row, for a judge; none where the row has none."""
+    references = row.get("reference")
+    if not isinstance(references, list) or len(references) < turn:
+        return None
+    return str(references[turn - 1]) or None
 
 
 def question_id(row: Mapping[str, Any], index: int) -> str:

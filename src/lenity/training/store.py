@@ -23,6 +23,7 @@ from torch import Tensor
 from lenity.errors import ConfigError, RunDirError
 from lenity.models.base import LanguageModel
 from lenity.models.loading import check_safetensors
+from lenity.registry import explain_file
 
 MANIFEST = "features.json"
 KEY_BYTES = 8
@@ -193,12 +194,12 @@ def write_atomically(file: Path, content: bytes) -> None:
 
 def _read_manifest(file: Path) -> Manifest:
     try:
-        return Manifest.model_validate_json(file.read_text())
-    except (ValidationError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
+        return Manifest.model_validate_json(file.read_bytes())
+    except ValidationError as error:
         raise RunDirError(
-            f"Expected the manifest of captured features in {file}, got something else "
-            f"({reason}). Choose another folder, or delete this one and capture again."
+            f"Expected the manifest of captured features, got something else. "
+            f"{explain_file(error, Manifest, file)} Choose another folder, or delete this one and "
+            f"capture again."
         ) from None
 
 

@@ -26,6 +26,7 @@ from lenity.engine.tracing import RoundView
 from lenity.errors import ConfigError, RunDirError
 from lenity.models.loading import check_safetensors
 from lenity.policies.asd import longest_prefix
+from lenity.registry import explain_file
 from lenity.requests import GenerationSettings
 from lenity.skipping.features import SCALARS, hidden_features, scalar_features
 from lenity.skipping.survival import Estimand
@@ -157,23 +158,29 @@ def capture_blocks(
     """Decode the prompts that are missing and keep their blocks; return those of all given ones.
 
     A prompt has ``prompt_ids`` and a ``family``; as many as the decoder batches are decoded
-    together, and kept as soon as those have ended. ``progress`` is told how many. Raises
+    together, and kept as soon as those have ended. ``progress`` is told how many. Where one of them
+    is missing all are decoded again, so that a killed run ends with the same bytes as one that was
+    not: numbers may depend on what a prompt is padded beside, in their last bits. Raises
     ConfigError for a decoder that is not Strict SDD, RunDirError for a folder of another run.
     """
     _check(decoder, settings)
     _open(folder, _manifest(decoder, settings))
     named = {key_of(prompt["prompt_ids"]).hex(): prompt for prompt in prompts}
-    todo = [key for key in named if _read(folder, key) is None]
-    for first in range(0, len(todo), decoder.max_batch_size):
-        keys = todo[first : first + decoder.max_batch_size]
+    everyone, size = list(named), decoder.max_batch_size
+    for first in range(0, len(everyone), size):
+        keys = everyone[first : first + size]
+        missing = {key for key in keys if _read(folder, key) is None}
+        if not missing:
+            continue
         recorder = BlockRecorder([str(named[k].get("family", "")) for k in keys], settings.gamma)
         ids = [list(named[key]["prompt_ids"]) for key in keys]
         found = decoder.generate(ids, settings, observer=recorder)
         for index, (key, generation) in enumerate(zip(keys, found, strict=True)):
             if generation.finish_reason is FinishReason.INTERRUPTED:
                 raise KeyboardInterrupt  # which the decoder took for its own; half is none
-            _write(folder, key, recorder.tensors(index))
-        progress(len(keys))
+            if key in missing:
+                _write(folder, key, recorder.tensors(index))
+        progress(len(missing))
     return read_blocks(folder, named)
 
 
@@ -222,10 +229,9 @@ def _open(folder: Path, manifest: BlockManifest) -> None:
     try:
         found = BlockManifest.model_validate_json(file.read_bytes())
     except ValidationError as error:
-        reason = str(error).partition("\n")[0]
         raise RunDirError(
-            f"Expected what blocks were made by in {file}, got something else ({reason}). Choose "
-            f"another folder."
+            f"Expected what blocks were made by, got something else. "
+            f"{explain_file(error, BlockManifest, file)} Choose another folder."
         ) from None
     if found != manifest:
         its = found.model_dump()

@@ -203,6 +203,7 @@ def to_record(
         repeat=repeat,
         task=job.task,
         item_id=job.item_id,
+        family=job.family,
         prompt_ids=generation.prompt_ids,
         token_ids=generation.token_ids,
         text=generation.text,
@@ -261,6 +262,7 @@ def _failed(arm: Arm, job: Job, repeat: int, error: Exception) -> SampleRecord:
         "repeat": repeat,
         "task": job.task,
         "item_id": job.item_id,
+        "family": job.family,
         "prompt_ids": job.prompt_ids,
     }
     return SampleRecord(**blank, status="failed", error=_describe(error))

@@ -30,6 +30,8 @@ from lenity.workbench.config import (
 )
 from lenity.workbench.divergence import EPSILON, DivergenceSummary, Evidence, summarise_divergences
 from lenity.workbench.gates import Bounds, Decision, decide, text_gates
+from lenity.workbench.judge_prompts import JudgeSettings
+from lenity.workbench.judgements import JudgeSummary, judged
 from lenity.workbench.operating_point import OperatingPoint
 from lenity.workbench.pairing import Pairs
 from lenity.workbench.quality import judge_pairs
@@ -73,6 +75,8 @@ class AuditSettings(Frozen):
     """What the text may differ by"""
     epsilon: float | None = Field(default=None, gt=0)
     """Nats between two logits that a pass of another shape may swap; none goes by the dtype"""
+    judge: JudgeSettings | None = None
+    """Whose opinion of open answers is asked, beside the verdict; none asks nobody"""
     seed: int = Field(default=0, ge=0)
     """Of the resampling"""
     resamples: int = Field(default=10_000, ge=100)
@@ -110,6 +114,7 @@ class Audit:
     speed: SpeedVerdict | None
     divergences: DivergenceSummary
     noise: DivergenceSummary | None
+    judged: tuple[JudgeSummary, ...]
     records: Mapping[str, Sequence[SampleRecord]]
 
     @property
@@ -185,6 +190,7 @@ def judge(run: RunDir) -> Audit:
         speed=speed,
         divergences=divergences,
         noise=noise,
+        judged=judged(pairs, settings.judge, run),
         records=records,
     )
 

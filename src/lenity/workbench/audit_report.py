@@ -10,6 +10,7 @@ import numpy as np
 from lenity.workbench.audit import EOS_RELAXED, EOS_STRICT, RELAXED, Audit, settings_of
 from lenity.workbench.config import PLAIN, STRICT_A, STRICT_B
 from lenity.workbench.intervals import Interval
+from lenity.workbench.judgements import judge_notes, judge_table
 from lenity.workbench.metrics import Counts, relative_calls
 from lenity.workbench.parts import (
     acceptance,
@@ -19,13 +20,13 @@ from lenity.workbench.parts import (
     regret,
     setting_of,
     tasks_table,
-    worst_slice,
 )
 from lenity.workbench.records import SampleRecord
 from lenity.workbench.report.data import Disclosure, ReportData, VerdictCard
 from lenity.workbench.report.plot_data import Frontier, FrontierPoint
 from lenity.workbench.rundir import RunDir
 from lenity.workbench.samples import read_samples
+from lenity.workbench.slices import slices_of, slices_table, worst_slice
 from lenity.workbench.tables import NATS_APART, POINTS
 
 SHOWN = {EOS_STRICT: "strict", EOS_RELAXED: "relaxed"}
@@ -51,6 +52,10 @@ def audit_report(run: RunDir, audit: Audit, missing: Mapping[str, int] | None = 
     tables = [arms_table(eos, "natural_eos", "Natural EOS, all prompts")]
     if work:
         tables.append(arms_table(work, "fixed_work", "Fixed work, all repeats"))
+    slices = slices_of(eos["strict"], eos["relaxed"], rng, measure=audit.quality.measure)
+    tables += slices_table(slices, audit.quality.measure)
+    if audit.judged:
+        tables.append(judge_table(audit.judged))
     return ReportData(
         kind="audit",
         title=f"Audit of {point['policy']}",
@@ -62,7 +67,7 @@ def audit_report(run: RunDir, audit: Audit, missing: Mapping[str, int] | None = 
         operating_point=point,
         frontier=_frontier(audit, eos, natural),
         tasks=tasks_table(eos["strict"], eos["relaxed"], rng),
-        worst_slice=worst_slice(eos["strict"], eos["relaxed"]),
+        worst_slice=worst_slice(slices, audit.quality.measure),
         acceptance=acceptance({k: v for k, v in eos.items() if k != PLAIN}, natural),
         latency=latency(work, fixed) if work else None,
         regret=regret({"relaxed": eos["relaxed"]}, _budget(manifest.settings["point"]), natural),
@@ -144,6 +149,7 @@ def _disclosure(run: RunDir, audit: Audit, protocols: tuple[str, ...]) -> Disclo
             f"{audit.divergences.share:.1%} of {audit.divergences.num_pairs} relaxed outputs "
             f"differ from strict."
         )
+    notes += judge_notes(settings_of(run).judge, run)
     return Disclosure(
         provenance=run.manifest.provenance,
         run_ids=(run.manifest.run_id,),

@@ -20,6 +20,7 @@ from lenity.workbench.audit import (
 )
 from lenity.workbench.config import PLAIN
 from lenity.workbench.facts import drafter_facts, target_facts
+from lenity.workbench.judge_run import ask_judge, judge_for
 from lenity.workbench.manifest import begin
 from lenity.workbench.operating_point import OperatingPoint
 from lenity.workbench.pairing import Pairs
@@ -47,6 +48,7 @@ class Study:
     deadline: Deadline | None = None
     progress: Progress | None = None
     drafters: Mapping[str, Drafter] | None = None
+    judge_key_variable: str | None = None
 
     def selection(self, questions: Questions, side: Any) -> Selection:
         """Return the prompts of one side. Raises ConfigError."""
@@ -79,6 +81,7 @@ def run_audit(
     settings = settings.model_copy(update={"questions": questions_for(point, settings.questions)})
     fixed_arms, natural_arms = arms_of(point, settings)
     chosen = study.selection(settings.questions, "audit")
+    judge = judge_for(settings.judge, chosen.tasks, study.judge_key_variable)
     at_work = Arms(study.target, fixed_arms, drafters=study.drafters)
     at_rest = Arms(study.target, natural_arms, drafters=at_work.drafters)
     assert point.drafter is not None
@@ -104,7 +107,9 @@ def run_audit(
         run.write_artefact(POINT, point.model_dump_json(indent=1) + "\n")
         outcomes = _record(study, settings, chosen, run, (at_work, at_rest))
         _look_closer(run, study.target)
-    return run, missing_of(outcomes)
+        arms = (EOS_STRICT, EOS_RELAXED)
+        opinions = ask_judge(run, arms, judge, deadline=study.deadline, progress=study.progress)
+    return run, missing_of(outcomes) | opinions
 
 
 def _record(

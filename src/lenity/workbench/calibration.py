@@ -16,6 +16,8 @@ from lenity.workbench.records import Frozen
 NUM_BINS = 15
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.2, 5.0, 81))
 """The grid; 1 is its middle."""
+_NEAREST = 1e-6
+"""How near to 0 and 1 a confidence may come: logs of blocks keep six digits."""
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[Any]
@@ -95,3 +97,66 @@ def fit_temperatures(
         product = product * sigmoid(logits[:, k] / best)
         found.append(best)
     return tuple(found)
+
+
+class ConfidenceFit(Frozen):
+    """Temperatures of a drafter's confidence, and what they mend on blocks they did not see."""
+
+    temperatures: tuple[float, ...]
+    """Fitted on every block"""
+    blocks: int
+    error_before: float
+    """Expected calibration error of the product of confidences, over all drafted positions"""
+    error_after: float
+    """The same, each fold with temperatures fitted on the others"""
+
+
+def fit_confidence(
+    scores: Numbers, lengths: Numbers, accepted: Numbers, folds: Numbers
+) -> ConfidenceFit | None:
+    """Return the temperatures of confidences in [0, 1], (N, G); None where nothing is drafted.
+
+    ``folds`` (N,) say which blocks are held out together; of one fold alone, it judges itself. None
+    too for scores that are all 0: a drafter without a confidence.
+    """
+    lengths, accepted, folds = (np.asarray(part) for part in (lengths, accepted, folds))
+    logits = _logits(scores)
+    place = np.arange(logits.shape[1])
+    is_drafted = place < lengths[:, None]
+    if not is_drafted.any() or not np.any(scores):
+        return None
+    mended = np.zeros_like(logits)
+    for fold in np.unique(folds):
+        own = folds == fold
+        rest = own if own.all() else ~own
+        found = fit_temperatures(logits[rest], lengths[rest], accepted[rest])
+        mended[own] = _product(logits[own], found)
+    survives = place < accepted[:, None]
+    errors = [
+        expected_calibration_error(product[is_drafted], survives[is_drafted])
+        for product in (_product(logits, (1.0,)), mended)
+    ]
+    return ConfidenceFit(
+        temperatures=fit_temperatures(logits, lengths, accepted),
+        blocks=len(lengths),
+        error_before=errors[0],
+        error_after=errors[1],
+    )
+
+
+def _logits(scores: Numbers) -> Floats:
+    """Return the logits of probabilities, kept off 0 and 1, which no temperature would move."""
+    clipped: Floats = np.clip(np.asarray(scores, dtype=np.float64), _NEAREST, 1 - _NEAREST)
+    logits: Floats = np.log(clipped / (1 - clipped))
+    return logits
+
+
+def _product(logits: Floats, temperatures: tuple[float, ...]) -> Floats:
+    """Return prod_{i<=k} sigmoid(logit_i / t_i); positions behind the last take the last.
+
+    Without temperatures they are 1.
+    """
+    width = logits.shape[1]
+    padded = [*temperatures, *[(1.0, *temperatures)[-1]] * width][:width]
+    survival: Floats = sigmoid(logits / np.array(padded))
+    return survival.cumprod(axis=1)

@@ -30,6 +30,13 @@ MIN_OF_EACH = 10
 """Positives and negatives a position needs for an AUROC."""
 NUM_FOLDS = 5
 
+GATES: Mapping[str, tuple[float, float]] = {
+    "raw": (0.90, 0.93),
+    "marginal": (0.90, 0.90),
+    "conditional": (0.90, 0.90),
+}
+"""The paper's (local, prefix) of each signal, at which gates are left out and blocks permuted."""
+
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -205,6 +212,16 @@ class Permutation(Frozen):
     after: float
     """The same, mean of all repetitions"""
     repetitions: tuple[float, ...]
+    """The mean of each"""
+    passing_before: tuple[float, ...]
+    """Share of blocks with K^ >= k, k = 1..G"""
+    passing_after: tuple[float, ...]
+    """The same, mean of all repetitions"""
+
+
+def passing(lengths: Ints, gamma: int) -> Floats:
+    """Return the share of blocks whose gates pass at least k tokens, k = 1..gamma."""
+    return (lengths[:, None] > np.arange(gamma)).mean(0)
 
 
 def permuted(blocks: LoggedBlocks, rng: np.random.Generator) -> LoggedBlocks:
@@ -232,15 +249,16 @@ def permutation_test(
 
     Position-wise quality stays by construction; what the gates let through does not.
     """
-    rng = np.random.default_rng(seed)
-    means = tuple(
-        float(feasible_lengths(permuted(blocks, rng), local, prefix).mean())
-        for _ in range(repetitions)
-    )
+    rng, gamma = np.random.default_rng(seed), blocks.scores.shape[1]
+    before = feasible_lengths(blocks, local, prefix)
+    drawn = [feasible_lengths(permuted(blocks, rng), local, prefix) for _ in range(repetitions)]
+    means = tuple(float(lengths.mean()) for lengths in drawn)
     return Permutation(
-        before=float(feasible_lengths(blocks, local, prefix).mean()),
+        before=float(before.mean()),
         after=float(np.mean(means)),
         repetitions=means,
+        passing_before=tuple(passing(before, gamma).tolist()),
+        passing_after=tuple(np.mean([passing(own, gamma) for own in drawn], 0).tolist()),
     )
 
 

@@ -113,6 +113,10 @@ class Client:
             asked["prompt"] = prompt
         return self._read(self._send(json.dumps(asked).encode()))
 
+    def check_key(self) -> None:
+        """Raise ConfigError where a key is to be sent and its variable holds none."""
+        self._headers()
+
     def _send(self, body: bytes) -> bytes:
         """Return the engine's reply, after as many tries as it may take."""
         request = urllib.request.Request(self.endpoint.address, data=body, headers=self._headers())

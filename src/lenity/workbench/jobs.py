@@ -18,12 +18,16 @@ Scorer = Callable[[SampleRecord], Score | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One prompt of a task, rendered. ``max_new_tokens`` is what the task allows for an answer."""
+    """One prompt of a task, rendered. ``max_new_tokens`` is what the task allows for an answer.
+
+    ``family`` is the kind of prompt within its task, where it has kinds.
+    """
 
     task: str
     item_id: str
     prompt_ids: tuple[int, ...]
     max_new_tokens: int = 256
+    family: str | None = None
 
     @property
     def name(self) -> str:
@@ -52,6 +56,7 @@ def make_jobs(
                 item_id=item.id,
                 prompt_ids=rendered.prompt_ids,
                 max_new_tokens=task.max_new_tokens,
+                family=item.family,
             )
         )
     return jobs, combine_hashes(hashes)

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from lenity.errors import RunDirError
+from lenity.registry import explain_file
 from lenity.workbench.provenance import Provenance
 from lenity.workbench.records import Frozen
 
@@ -112,12 +113,9 @@ def parse(model: type[_Model], text: str, where: str, newest: int) -> _Model:
                 f"Expected schema version {newest} or older in {where}, got {version}. Read it "
                 f"with the lenity that wrote it, or a newer one."
             ) from None
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
         raise RunDirError(
-            f"Expected what a run writes in {where}, got something else"
-            f"{f' at {place}' if place else ''}: {first['msg']}. The file is damaged; restore it "
-            f"or run again."
+            f"Expected what a run writes, got something else. {explain_file(error, model, where)} "
+            f"The file is damaged; restore it or run again."
         ) from None
 
 

@@ -19,7 +19,7 @@ import yaml
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from lenity.errors import ConfigError, ModelMismatchError
-from lenity.registry import did_you_mean, split_spec
+from lenity.registry import explain_file, split_spec
 from lenity.workbench.facts import DrafterFacts, TargetFacts
 from lenity.workbench.manifest import first_difference, utc_now
 from lenity.workbench.provenance import Checkout, Hardware, Provenance, Versions
@@ -361,10 +361,7 @@ def _validate(values: Any, path: Path) -> OperatingPoint:
     try:
         return OperatingPoint.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the whole"
-        hint = did_you_mean(place, OperatingPoint.model_fields)
         raise ConfigError(
-            f"Expected an operating point in {path}, got {first['input']!r} at {place}: "
-            f"{first['msg']}.{hint} Correct it, or tune again."
+            f"Expected an operating point, got something else. "
+            f"{explain_file(error, OperatingPoint, path)} Correct it, or tune again."
         ) from None

@@ -45,16 +45,23 @@ class Pairs:
     excluded: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, strict: Iterable[SampleRecord], relaxed: Iterable[SampleRecord]) -> Pairs:
+    def of(
+        cls,
+        strict: Iterable[SampleRecord],
+        relaxed: Iterable[SampleRecord],
+        *,
+        names: tuple[str, str] = ("strict", "relaxed"),
+    ) -> Pairs:
         """Match two arms. A pair with a failed, interrupted or missing side is left out, listed.
 
-        Raises ProtocolError where an arm holds a request twice.
+        ``names`` are what the list calls them. Raises ProtocolError where an arm holds a request
+        twice.
         """
         left, right = _by_key(strict), _by_key(relaxed)
         pairs, excluded = [], []
         for key in dict.fromkeys([*left, *right]):
             ours, theirs = left.get(key), right.get(key)
-            reason = _why_not(ours, "strict") or _why_not(theirs, "relaxed")
+            reason = _why_not(ours, names[0]) or _why_not(theirs, names[1])
             if reason or ours is None or theirs is None:
                 excluded.append(f"{key[0]} {key[1]}, repeat {key[2]}: {reason}")
             else:

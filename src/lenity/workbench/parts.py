@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lenity.errors import ProtocolError
-from lenity.workbench.intervals import Interval, bootstrap_ratio, paired_difference_interval
+from lenity.workbench.intervals import bootstrap_ratio, paired_difference_interval
 from lenity.workbench.metrics import Counts, acceptance_by_position, rates, regret_histogram
 from lenity.workbench.pairing import Pairs, score
 from lenity.workbench.provenance import Provenance
 from lenity.workbench.records import SampleRecord
 from lenity.workbench.repetition import summarise_texts
-from lenity.workbench.report.data import Missing, Setting, WorstSlice
+from lenity.workbench.report.data import Missing, Setting
 from lenity.workbench.report.plot_data import (
     AcceptanceByPosition,
     Latency,
@@ -25,8 +25,6 @@ from lenity.workbench.report.plot_data import (
 from lenity.workbench.tables import COUNT, NATS, PERCENT, PLAIN, POINTS, Column, Table, Value
 
 Records = Sequence[SampleRecord]
-MIN_SLICE = 10
-"""Prompts below which a slice is not called the worst."""
 
 
 def setting_of(provenance: Provenance, drafter: str | None) -> Setting:
@@ -87,32 +85,43 @@ def arms_table(arms: Mapping[str, Records], name: str = "arms", title: str = "Ar
     return Table.of(name, title, columns, rows)
 
 
-def tasks_table(strict: Records, relaxed: Records, rng: np.random.Generator) -> Table:
-    """Return one row a task: scores and their difference, tokens per target pass of both arms."""
+def tasks_table(
+    strict: Records,
+    relaxed: Records,
+    rng: np.random.Generator | None = None,
+    names: tuple[str, str] = ("strict", "relaxed"),
+) -> Table:
+    """Return one row a task: scores and their difference, tokens per target pass of both arms.
+
+    Without ``rng``, as for a served engine, what a pass or a ledger knows is left out. ``names``
+    are what the arms are called.
+    """
     rows: list[dict[str, Value]] = []
     for task in dict.fromkeys(record.task for record in strict):
-        ours = [r for r in relaxed if r.task == task]
         theirs = [r for r in strict if r.task == task]
+        ours = [r for r in relaxed if r.task == task]
         row: dict[str, Value] = {"task": task, "prompts": len({r.item_id for r in theirs})}
-        row["strict_passes"] = _per_pass(theirs, rng)
-        row["relaxed_passes"] = _per_pass(ours, rng)
-        row["regret"] = rates(ours)["regret_per_request"].pooled
         values = scores_of(theirs, ours)
         if values is not None:
-            row["strict_score"] = float(values[0].mean())
-            row["relaxed_score"] = float(values[1].mean())
+            row[f"{names[0]}_score"] = float(values[0].mean())
+            row[f"{names[1]}_score"] = float(values[1].mean())
             row["difference"] = paired_difference_interval(values[1] - values[0])
+        if rng is not None:
+            row[f"{names[0]}_passes"] = _per_pass(theirs, rng)
+            row[f"{names[1]}_passes"] = _per_pass(ours, rng)
+            row["regret"] = rates(ours)["regret_per_request"].pooled
         rows.append(row)
-    columns = (
+    columns = [
         Column(key="task", label="Task"),
         Column(key="prompts", label="Prompts", unit=COUNT),
-        Column(key="strict_score", label="Strict score", unit=PERCENT),
-        Column(key="relaxed_score", label="Relaxed score", unit=PERCENT),
+        *(Column(key=f"{n}_score", label=f"{n.capitalize()} score", unit=PERCENT) for n in names),
         Column(key="difference", label="Difference", unit=POINTS),
-        Column(key="strict_passes", label="Tokens per pass, strict", unit=PLAIN),
-        Column(key="relaxed_passes", label="Tokens per pass, relaxed", unit=PLAIN),
-        Column(key="regret", label="Regret per request", unit=NATS),
-    )
+    ]
+    if rng is not None:
+        columns += [
+            *(Column(key=f"{n}_passes", label=f"Tokens per pass, {n}", unit=PLAIN) for n in names),
+            Column(key="regret", label="Regret per request", unit=NATS),
+        ]
     return Table.of("tasks", "Tasks", columns, rows, note="95 % intervals over prompts.")
 
 
@@ -135,22 +144,6 @@ def _per_pass(records: Records, rng: np.random.Generator) -> Value:
     tokens = [len(r.token_ids) for r in sound]
     passes = [sum(c.target_passes for c in r.rounds) for r in sound]
     return bootstrap_ratio(tokens, passes, rng, resamples=2000)
-
-
-def worst_slice(strict: Records, relaxed: Records) -> WorstSlice | None:
-    """Return the task on which relaxed loses most, of those with enough scored prompts."""
-    found: list[tuple[Interval, str, int]] = []
-    for task in dict.fromkeys(record.task for record in strict):
-        values = scores_of(
-            [r for r in strict if r.task == task], [r for r in relaxed if r.task == task]
-        )
-        if values is not None and len(values[0]) >= MIN_SLICE:
-            interval = paired_difference_interval(values[1] - values[0])
-            found.append((interval, task, len(values[0])))
-    if len(found) < 2:
-        return None
-    interval, name, count = min(found, key=lambda item: item[0].estimate)
-    return WorstSlice(name=name, difference=interval, num_prompts=count, num_slices=len(found))
 
 
 def acceptance(arms: Mapping[str, Records], protocol: str) -> AcceptanceByPosition | None:

@@ -12,8 +12,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-SCHEMA_VERSION = 1
-"""Of the lines of a run; readers refuse a newer one."""
+SCHEMA_VERSION = 2
+"""Of the lines of a run; readers refuse a newer one. Version 1 had no family."""
 
 UNITS_PER_NAT = 1 << 20
 """As in lenity.types, which imports torch."""
@@ -98,6 +98,8 @@ class SampleRecord(Frozen):
     """Name and version of the task, such as gsm8k@1"""
     item_id: str
     """Of the prompt within its task"""
+    family: str | None = None
+    """Kind of prompt within its task; none where not recorded"""
     status: Literal["ok", "failed"] = "ok"
     """Whether the request ended as it should"""
     error: str | None = None

@@ -24,6 +24,9 @@ from lenity.workbench.endpoint import Answer, Client, Endpoint, RequestFailedErr
 from lenity.workbench.facts import TargetFacts
 from lenity.workbench.gates import Bounds, Decision, Gate, decide, text_gates
 from lenity.workbench.jobs import Job, Scorer
+from lenity.workbench.judge_prompts import JudgeSettings
+from lenity.workbench.judge_run import ask_judge, judge_for
+from lenity.workbench.judgements import JudgeSummary, judged
 from lenity.workbench.manifest import begin
 from lenity.workbench.pairing import Pairs
 from lenity.workbench.provenance import collect
@@ -63,6 +66,8 @@ class ServedSettings(Frozen):
     """Of non-inferiority, in the task's score"""
     bounds: Bounds = Bounds()
     """What the text may differ by, in words"""
+    judge: JudgeSettings | None = None
+    """Whose opinion of answers is asked, beside the verdict; none asks nobody"""
     seed: int = Field(default=0, ge=0)
     """Of the resampling"""
     resamples: int = Field(default=10_000, ge=100)
@@ -85,6 +90,7 @@ class ServedStudy:
     timeout_seconds: float = 120.0
     retries: int = 3
     key_variable: str | None = None
+    judge_key_variable: str | None = None
     wait: Callable[[float], None] = time.sleep
 
     def client(self, endpoint: Endpoint) -> Client:
@@ -121,6 +127,7 @@ def run_served(study: ServedStudy, settings: ServedSettings) -> tuple[RunDir, di
             f"engine's answers can be judged by nothing else. Take one that is scored, such as "
             f"gsm8k or small_exact."
         )
+    judge = judge_for(settings.judge, chosen.tasks, study.judge_key_variable)
     provenance = collect(target=TargetFacts(name=settings.candidate.model), data=chosen.revisions)
     stored: dict[str, Any] = {
         SERVED: settings.model_dump(mode="json"),
@@ -130,7 +137,11 @@ def run_served(study: ServedStudy, settings: ServedSettings) -> tuple[RunDir, di
     if run.is_finished:
         return run, {}
     with run.held():
-        return run, _record(study, settings, chosen, scorer, run)
+        missing = _record(study, settings, chosen, scorer, run)
+        missing |= ask_judge(
+            run, (BASELINE, CANDIDATE), judge, deadline=study.deadline, progress=study.progress
+        )
+    return run, missing
 
 
 def _choose(study: ServedStudy, settings: ServedSettings) -> Selection:
@@ -171,7 +182,12 @@ def _answer(
     client: Client, arm: str, job: Job, item: Item, length: int, scorer: Scorer
 ) -> SampleRecord:
     """Return the record of one request, scored, or failed with its reason."""
-    blank: dict[str, Any] = {"arm": arm, "task": job.task, "item_id": job.item_id}
+    blank: dict[str, Any] = {
+        "arm": arm,
+        "task": job.task,
+        "item_id": job.item_id,
+        "family": job.family,
+    }
     prompt = bytes(job.prompt_ids).decode()
     messages: Sequence[Message] = item.messages or (user(prompt),)
     began = time.perf_counter()
@@ -202,6 +218,7 @@ class ServedAudit:
     decision: Decision
     quality: QualityVerdict
     signal: SignalCheck
+    judged: tuple[JudgeSummary, ...]
     records: Mapping[str, Sequence[SampleRecord]]
 
 
@@ -238,6 +255,7 @@ def judge_served(run: RunDir) -> ServedAudit:
         decision=decision.model_copy(update={"gates": own}),
         quality=quality,
         signal=signal,
+        judged=judged(pairs, settings.judge, run),
         records=records,
     )
 

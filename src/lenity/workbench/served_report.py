@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lenity.workbench.intervals import paired_difference_interval
-from lenity.workbench.parts import left_out, scores_of, worst_slice
+import numpy as np
+
+from lenity.workbench.judgements import judge_notes, judge_table
+from lenity.workbench.parts import left_out, tasks_table
 from lenity.workbench.records import SampleRecord
 from lenity.workbench.repetition import summarise_texts
 from lenity.workbench.report.data import Disclosure, ReportData, Setting, VerdictCard
@@ -17,7 +19,8 @@ from lenity.workbench.served import (
     ServedSettings,
     served_settings,
 )
-from lenity.workbench.tables import COUNT, PERCENT, PLAIN, POINTS, Column, Table, Value
+from lenity.workbench.slices import slices_of, slices_table, worst_slice
+from lenity.workbench.tables import COUNT, PERCENT, PLAIN, Column, Table, Value
 
 UNKNOWN = (
     "A served engine keeps no ledger: how many tokens were relaxed, and at what regret, is not "
@@ -37,6 +40,11 @@ def served_report(
     settings, manifest = served_settings(run), run.manifest
     ours, theirs = settings.candidate, settings.baseline
     before, after = audit.records[BASELINE], audit.records[CANDIDATE]
+    slices = slices_of(before, after, np.random.default_rng(settings.seed))
+    tables = [_arms_table(audit.records)]
+    tables += slices_table(slices, names=("Baseline", "Candidate"))
+    if audit.judged:
+        tables.append(judge_table(audit.judged, ("Baseline", "Candidate")))
     return ReportData(
         kind="audit",
         title=f"Audit of {ours.model}, served",
@@ -48,33 +56,11 @@ def served_report(
         ),
         missing=left_out(missing or manifest.missing),
         verdict=VerdictCard.of(audit.decision, audit.quality),
-        tasks=_tasks_table(before, after),
-        worst_slice=worst_slice(before, after),
-        tables=(_arms_table(audit.records),),
+        tasks=tasks_table(before, after, names=(BASELINE, CANDIDATE)),
+        worst_slice=worst_slice(slices),
+        tables=tuple(tables),
         disclosure=_disclosure(run, settings, audit),
     )
-
-
-def _tasks_table(before: Sequence[SampleRecord], after: Sequence[SampleRecord]) -> Table:
-    """Return one row a task: both scores and their difference, over prompts both answered."""
-    rows: list[dict[str, Value]] = []
-    for task in dict.fromkeys(record.task for record in before):
-        theirs = [r for r in before if r.task == task]
-        row: dict[str, Value] = {"task": task, "prompts": len({r.item_id for r in theirs})}
-        values = scores_of(theirs, [r for r in after if r.task == task])
-        if values is not None:
-            row["baseline_score"] = float(values[0].mean())
-            row["candidate_score"] = float(values[1].mean())
-            row["difference"] = paired_difference_interval(values[1] - values[0])
-        rows.append(row)
-    columns = (
-        Column(key="task", label="Task"),
-        Column(key="prompts", label="Prompts", unit=COUNT),
-        Column(key="baseline_score", label="Baseline score", unit=PERCENT),
-        Column(key="candidate_score", label="Candidate score", unit=PERCENT),
-        Column(key="difference", label="Difference", unit=POINTS),
-    )
-    return Table.of("tasks", "Tasks", columns, rows, note="95 % intervals over prompts.")
 
 
 def _arms_table(arms: Mapping[str, Sequence[SampleRecord]]) -> Table:
@@ -116,7 +102,7 @@ def _disclosure(run: RunDir, settings: ServedSettings, audit: ServedAudit) -> Di
         ),
         exclusions=audit.quality.excluded,
         failed_samples=tuple(f"{r.arm} {r.task} {r.item_id}: {r.error}" for r in failed),
-        notes=(*UNKNOWN, _signal(audit), *_same(settings)),
+        notes=(*UNKNOWN, _signal(audit), *_same(settings), *judge_notes(settings.judge, run)),
     )
 
 

@@ -8,6 +8,7 @@ worth (score or log-probability, repetition). Times are a matter of ``audit``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Literal
 
 from pydantic import Field
@@ -17,6 +18,7 @@ from lenity.registry import did_you_mean, join_spec, split_spec
 from lenity.workbench.config import STRICT, Arm, NaturalEos
 from lenity.workbench.records import Frozen
 from lenity.workbench.select import Questions
+from lenity.workbench.sweep_skipping import Predictor, Shared, gate_grid, skipping_grid
 
 Value = float | int | str
 
@@ -33,13 +35,19 @@ class SweepSettings(Frozen):
     policy: str = "asd:budget=8,gate=0.25,block_cap=2"
     """Spec of the rule whose knobs are moved"""
     skip: str | None = None
-    """Spec of the skip rule whose knobs are moved"""
+    """Spec of the skip rule whose knobs are moved, or hold for all rules"""
+    predictors: tuple[Predictor, ...] = ()
+    """Survival predictors that learned skip rules take"""
+    family: str | None = None
+    """What predictors are told of the prompts: code or maths"""
     gamma: int = Field(default=5, ge=1)
     """Draft tokens per round"""
     values: tuple[Value, ...] = ()
-    """Values of the knob; none for the preset's own"""
+    """Values of the knob, or specs of rules; none for the preset's own"""
     batch_size: int = Field(default=4, ge=1)
     """Requests decoded together"""
+    divergence: bool = False
+    """Whether traces hold how far the laws of target and drafter are apart, to replay fuzzy"""
     shadow: bool = False
     """Whether a pass that changes nothing says what strict would have accepted of skipped drafts"""
     natural: NaturalEos = NaturalEos()
@@ -65,11 +73,16 @@ class Preset(Frozen):
 
     name: str
     x_label: str
-    kind: Literal["policy", "gamma", "skip", "mixed"]
+    kind: Literal["policy", "gamma", "rules", "skip", "gates", "mixed"]
     is_logarithmic: bool = False
     values: tuple[Value, ...] = ()
     words: str
     """What it reproduces"""
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether throughput is among what it shows; nothing then watches the rounds."""
+        return self.kind in ("skip", "gates", "mixed")
 
 
 PRESETS: Mapping[str, Preset] = {
@@ -104,6 +117,20 @@ PRESETS: Mapping[str, Preset] = {
             words="ASD, figure 6b: gain grows with K",
         ),
         Preset(
+            name="matched_regret",
+            x_label="Rule",
+            kind="rules",
+            values=(
+                *(f"asd:budget={b},gate=0.25,block_cap=2" for b in (2, 4, 8)),
+                *(f"margin:ratio={r}" for r in (0.98, 0.95, 0.9, 0.8)),
+                *(f"margin:ratio={r},budget=8" for r in (0.95, 0.9, 0.8)),
+                *(f"fuzzy:threshold={t}" for t in (0.05, 0.1, 0.2, 0.3)),
+                *(f"fuzzy:threshold={t},budget=8" for t in (0.1, 0.2, 0.3)),
+                *(f"priced:budget=8,price={p}" for p in (0.5, 1, 2)),
+            ),
+            words="ASD, figure 6c: rules side by side, to be compared at equal regret",
+        ),
+        Preset(
             name="min_prefix",
             x_label="K_min, draft tokens a skip commits at least",
             kind="skip",
@@ -111,30 +138,34 @@ PRESETS: Mapping[str, Preset] = {
             words="verifier skipping: calls fall, blocks rise; an optimum between",
         ),
         Preset(
+            name="gate_ablation",
+            x_label="Gates at work",
+            kind="gates",
+            words="verifier skipping: the gates of raw and conditional left out in turn",
+        ),
+        Preset(
             name="skipping",
-            x_label="Setting",
+            x_label="Skip rules and baselines",
             kind="mixed",
-            words="verifier skipping: raw gates, lenience, top-k and periodic on the same drafts",
+            words="verifier skipping: raw and learned gates, periodic, lenience and top-k, all on "
+            "the same drafts",
         ),
     )
 }
 """Sweeps by name."""
+OFFLINE = ("survival", "proposition")
+"""Names of those that load no model, see sweep_offline."""
 
-RAW_GATES = tuple(
-    [(local, prefix) for local in (0.90, 0.95) for prefix in (0.995, 0.98, 0.95, 0.90)]
-    + [(0.80, 0.93), (0.80, 0.85), (0.70, 0.70), (0.60, 0.50)]
-)
-"""Pairs (local, prefix) of the published grid, every other prefix gate."""
-RATIOS = (0.99, 0.95, 0.9, 0.8, 0.5, 0.3)
-TOP_KS = (2, 3, 5)
-PERIODS = (3, 4, 8)
+_LOCAL_RULES = ("margin", "fuzzy")
+"""Rules that a budget turns into others: the two readings of figure 6c."""
 
 
 def preset(name: str) -> Preset:
     """Return a sweep by name. Raises RegistryError with the nearest names."""
     if name not in PRESETS:
+        known = (*PRESETS, *OFFLINE)
         raise RegistryError(
-            f"Unknown sweep {name!r}.{did_you_mean(name, PRESETS)} Available: {', '.join(PRESETS)}."
+            f"Unknown sweep {name!r}.{did_you_mean(name, known)} Available: {', '.join(known)}."
         )
     return PRESETS[name]
 
@@ -145,8 +176,10 @@ def steps(settings: SweepSettings) -> list[Step]:
     makers: dict[str, Callable[[SweepSettings, Preset], list[Step]]] = {
         "policy": _policy_steps,
         "gamma": _gamma_steps,
+        "rules": _rules_steps,
         "skip": _skip_steps,
-        "mixed": _skipping_steps,
+        "gates": _grid_steps,
+        "mixed": _grid_steps,
     }
     return makers[chosen.kind](settings, chosen)
 
@@ -193,45 +226,60 @@ def _gamma_steps(settings: SweepSettings, chosen: Preset) -> list[Step]:
     return out
 
 
+def _rules_steps(settings: SweepSettings, chosen: Preset) -> list[Step]:
+    """Return an arm a rule; a value is a rule's spec, and ``strict`` stands there anyway."""
+    out = [Step(arm=_arm(settings, STRICT), curve=STRICT, x=STRICT)]
+    for value in dict.fromkeys(map(str, _values(settings, chosen))):
+        name, knobs = split_spec(value)
+        if name != STRICT:
+            has_ledger = name in _LOCAL_RULES and "budget" in knobs
+            curve = f"{name} with a ledger" if has_ledger else name
+            knob_text = value.partition(":")[2] or "defaults"
+            out.append(Step(arm=_arm(settings, value, policy=value), curve=curve, x=knob_text))
+    return out
+
+
 def _skip_steps(settings: SweepSettings, chosen: Preset) -> list[Step]:
     if settings.skip is None:
         raise ConfigError(
             f"Expected a skip rule whose {chosen.name} is moved, got none. Give --skip "
             f"raw:local=0.9,prefix=0.93."
         )
-    rule = split_spec(settings.skip)[0]
+    shared = Shared(gamma=settings.gamma, predictors=settings.predictors, family=settings.family)
+    rule, knobs = split_spec(settings.skip)
+    own = [v for v in chosen.values if float(v) <= settings.gamma]  # above it nothing is skipped
     out = [Step(arm=_arm(settings, STRICT), curve=STRICT, x="strict")]
-    for value in _values(settings, chosen):
-        spec = _with_knob(settings.skip, chosen.name, value)
+    for value in settings.values or own:
+        spec = shared.spec(rule, {**knobs, chosen.name: value})
         arm = _arm(settings, f"{rule}-{chosen.name}-{value}", skip=spec, shadow=settings.shadow)
         out.append(Step(arm=arm, curve=rule, x=_number(value)))
     return out
 
 
-def _skipping_steps(settings: SweepSettings, chosen: Preset) -> list[Step]:
-    """Return the published grids of raw gates, lenience, top-k and periodic, on the same drafts."""
-    out = [Step(arm=_arm(settings, STRICT), curve=STRICT, x="strict")]
-    minimum = min(6, settings.gamma)
-    for local, prefix in RAW_GATES:
-        spec = f"raw:local={local},prefix={prefix},min_prefix={minimum}"
-        arm = _arm(settings, f"raw-{local}-{prefix}", skip=spec, shadow=settings.shadow)
-        out.append(Step(arm=arm, curve="raw", x=f"{local}/{prefix}"))
-    for ratio in RATIOS:
-        arm = _arm(settings, f"lenience-{ratio}", policy=f"lenience:ratio={ratio}")
-        out.append(Step(arm=arm, curve="lenience", x=f"{ratio}"))
-    for k in TOP_KS:
-        arm = _arm(settings, f"top_k-{k}", policy=f"top_k:k={k}")
-        out.append(Step(arm=arm, curve="top_k", x=f"{k}"))
-    for period in PERIODS:
-        spec = f"periodic:period={period},count={minimum}"
-        arm = _arm(settings, f"periodic-{period}", skip=spec, shadow=settings.shadow)
-        out.append(Step(arm=arm, curve="periodic", x=f"{period}"))
+def _grid_steps(settings: SweepSettings, chosen: Preset) -> list[Step]:
+    """Return the arms of a grid over rules, on the same drafts."""
+    shared = Shared(
+        gamma=settings.gamma,
+        predictors=settings.predictors,
+        family=settings.family,
+        skip=settings.skip,
+    )
+    grid = gate_grid if chosen.kind == "gates" else skipping_grid
+    out = [Step(arm=_arm(settings, STRICT), curve=STRICT, x=STRICT)]
+    for own in grid(shared, tuple(map(str, settings.values))):
+        shadow = settings.shadow and own.skip is not None
+        arm = _arm(settings, own.name, policy=own.policy, skip=own.skip, shadow=shadow)
+        out.append(Step(arm=arm, curve=own.curve, x=own.x))
     return out
 
 
 def _number(value: Value) -> Value:
     """Return the value as an axis has it: infinity and none as words."""
-    return value if isinstance(value, str) else float(value)
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return number if isfinite(number) else str(value)
 
 
 def reference_of(step: Step, all_steps: Sequence[Step]) -> Step:

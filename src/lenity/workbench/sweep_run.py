@@ -11,18 +11,21 @@ from lenity.workbench.manifest import begin
 from lenity.workbench.protocols import natural_eos
 from lenity.workbench.provenance import collect
 from lenity.workbench.rundir import RunDir
-from lenity.workbench.sweep import SweepSettings, steps
+from lenity.workbench.sweep import SweepSettings, preset, steps
 from lenity.workbench.trace_log import TraceLog
 
 
 def run_sweep(
-    study: Study, settings: SweepSettings, *, traces: bool = True
+    study: Study, settings: SweepSettings, *, traces: bool | None = None
 ) -> tuple[RunDir, dict[str, int]]:
     """Run or go on with a sweep; return its directory and what is missing, by arm.
 
-    With ``traces`` every verified round is written down, for replay and the opportunity map. A
-    complete run is left open for its report; ``finish`` it then.
+    With ``traces`` every verified round is written down, for replay and the opportunity map; None
+    does so unless the sweep shows throughput. A complete run is left open for its report;
+    ``finish`` it then.
     """
+    if traces is None:
+        traces = not preset(settings.preset).is_timed
     chosen = study.selection(settings.questions, "discovery")
     arms = Arms(study.target, [step.arm for step in steps(settings)], drafters=study.drafters)
     provenance = collect(
@@ -38,7 +41,7 @@ def run_sweep(
     run = RunDir.create(study.folder, begin("sweep", stored, provenance))
     if run.is_finished:
         return run, {}
-    log = TraceLog(run) if traces else None
+    log = TraceLog(run, divergence=settings.divergence) if traces else None
     arms.traces = log
     with run.held():
         try:

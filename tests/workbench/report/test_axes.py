@@ -10,6 +10,7 @@ from lenity.workbench.report.axes import (
     Line,
     brief,
     draw_line,
+    draw_mark,
     name_axes,
     name_ticks,
     note,
@@ -86,3 +87,14 @@ def test_names_that_would_touch_are_slanted(axes):
     assert [tick.get_rotation() for tick in axes.get_xticklabels()] == [0, 0, 0]
     name_ticks(axes, ["asd:budget=8,gate=0.25", "margin:ratio=0.9", "strict"])
     assert [tick.get_rotation() for tick in axes.get_xticklabels()] == [30, 30, 30]
+
+
+def test_a_mark_is_named_on_the_side_that_has_room(axes):
+    axes.set_xlim(0, 10)
+    draw_mark(axes, 2.0, "left")
+    draw_mark(axes, 9.0, "right")
+    assert [line.get_xdata()[0] for line in axes.lines] == [2, 9]
+    assert [(text.get_text(), text.get_ha()) for text in axes.texts] == [
+        ("left", "left"),
+        ("right", "right"),
+    ]

@@ -3,6 +3,7 @@
 import pytest
 
 from lenity.workbench.report.curves import acceptance, reliability, sweep
+from lenity.workbench.report.plot_data import Mark
 from lenity.workbench.report.theme import REFERENCES, SERIES, looks_of
 from tests.workbench.report import sample
 from tests.workbench.report.markup import parsed
@@ -71,6 +72,16 @@ def test_a_plain_axis_has_round_ticks():
     plot = sample.sweeps()[0].model_copy(update={"x_is_logarithmic": False})
     texts = texts_in(sweep(plot, SETTING))
     assert texts[: texts.index("Budget B, nats")] == ["0", "10", "20", "30", "40", "50", "60"]
+
+
+def test_a_mark_stands_on_an_axis_of_numbers_only():
+    mark = Mark(x=12, label="break-even")
+    numbers, words = (
+        plot.model_copy(update={"mark": mark, "x_is_logarithmic": False})
+        for plot in sample.sweeps()[:2]
+    )
+    assert "break-even" in texts_in(sweep(numbers, SETTING))
+    assert "break-even" not in texts_in(sweep(words, SETTING))
 
 
 def test_forecasts_have_the_diagonal_and_all_curves():

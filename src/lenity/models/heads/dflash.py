@@ -103,12 +103,25 @@ class DFlash(nn.Module):
     ) -> Float[Tensor, "B S H"]:
         """Return the normed states of all slots of the block that begins with each row's anchor.
 
-        The anchor stands at ``lengths[b]``. ``embed`` is the target's, for drafters without
-        embeddings of their own. Nothing is committed.
+        Behind the anchor stand masks. See run_slots.
         """
         size = self.config.block_size
         token_ids = anchors.new_full((len(anchors), size), self.config.mask_token_id)
         token_ids[:, 0] = anchors
+        return self.run_slots(token_ids, cache, embed)
+
+    def run_slots(
+        self,
+        token_ids: Int[Tensor, "B S"],
+        cache: SlotCache,
+        embed: Callable[[Tensor], Tensor] | None = None,
+    ) -> Float[Tensor, "B S H"]:
+        """Return the normed states of all slots of each row's block.
+
+        The first slot stands at ``lengths[b]``. ``embed`` is the target's, for drafters without
+        embeddings of their own. Nothing is committed.
+        """
+        size = self.config.block_size
         if self.embed_tokens is None:
             assert embed is not None, "a drafter without embeddings borrows the target's"
             x = embed(token_ids).to(self.fc.weight.dtype)

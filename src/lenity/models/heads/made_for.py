@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lenity.errors import ConfigError, ModelMismatchError
 from lenity.models.base import LanguageModel
 from lenity.models.tokenizers import template_hash, vocabulary_hash
+from lenity.registry import explain_file
 
 FILE = "lenity.json"
 """Beside config.json."""
@@ -91,10 +92,12 @@ def read_made_for(folder: Path) -> MadeFor | None:
     if not file.is_file():
         return None
     try:
-        return MadeFor.model_validate_json(file.read_text(encoding="utf-8"))
-    except (ValidationError, ValueError, OSError) as error:
-        reason = str(error).partition("\n")[0]
+        return MadeFor.model_validate_json(file.read_bytes())
+    except (ValidationError, OSError) as error:
+        reason = f"{error}."
+        if isinstance(error, ValidationError):
+            reason = explain_file(error, MadeFor, file)
         raise ConfigError(
-            f"Expected {file} to say which target the drafter was trained for, got something "
-            f"else ({reason}). Copy the file again, or take it out to go without that check."
+            f"Expected the target a drafter was trained for, got something else. {reason} Copy "
+            f"the file again, or take it out to go without that check."
         ) from None

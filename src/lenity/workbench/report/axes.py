@@ -73,6 +73,24 @@ def note(axes: Axes, text: str, place: tuple[float, float], look: str = "note") 
     )
 
 
+def draw_mark(axes: Axes, x: float, label: str) -> None:
+    """Draw a dashed line across at x, named at its top."""
+    axes.axvline(x, color=COLOURS["bad"][0], linewidth=1.2, linestyle="--")
+    low, high = axes.get_xlim()
+    is_right = x > (low + high) / 2
+    axes.annotate(
+        label,
+        (x, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(-4 if is_right else 4, -2),
+        textcoords="offset points",
+        ha="right" if is_right else "left",
+        va="top",
+        fontsize=SMALL,
+        color=COLOURS["bad"][0],
+    )
+
+
 def brief(text: str) -> str:
     """Return what of a name fits into a line; all of it stands in the legend or the table."""
     return text if len(text) <= CHARACTERS else f"{text[: CHARACTERS - 1]}…"

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from lenity.workbench.report.axes import SMALL, brief, name_axes
+from lenity.workbench.report.axes import SMALL, brief, draw_mark, name_axes
 from lenity.workbench.report.data import Setting
 from lenity.workbench.report.figure import Figure, Key, caption
 from lenity.workbench.report.plot_data import (
@@ -124,18 +124,7 @@ def _draw_regret(axes: Axes, plot: RegretSpent, looks: Mapping[str, Look]) -> No
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     if plot.budget is not None and isfinite(plot.budget):
-        axes.axvline(plot.budget, color=COLOURS["bad"][0], linewidth=1.2, linestyle="--")
-        axes.annotate(
-            f"budget {plot.budget:g}",
-            (plot.budget, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(-4, -2),
-            textcoords="offset points",
-            ha="right",
-            va="top",
-            fontsize=SMALL,
-            color=COLOURS["bad"][0],
-        )
+        draw_mark(axes, plot.budget, f"budget {plot.budget:g}")
     name_axes(axes, "Regret spent, nats", "Requests")
 
 

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from lenity.workbench.report.axes import Line, draw_line, name_axes, name_ticks, with_unit
+from lenity.workbench.report.axes import (
+    Line,
+    draw_line,
+    draw_mark,
+    name_axes,
+    name_ticks,
+    with_unit,
+)
 from lenity.workbench.report.data import Setting
 from lenity.workbench.report.figure import Figure, Key, caption
 from lenity.workbench.report.plot_data import (
@@ -138,6 +145,8 @@ def _draw_sweep(axes: Axes, plot: Sweep, looks: Mapping[str, Look]) -> None:
         ]
         ys = [point.y for point in curve.points]
         draw_line(axes, Line(xs=places, ys=ys, look=looks[curve.label]), plot.y_unit)
+    if plot.mark is not None and not names:
+        draw_mark(axes, plot.mark.x * plot.x_unit.scale, plot.mark.label)
     if names:
         name_ticks(axes, names)
     elif plot.x_is_logarithmic:

@@ -167,6 +167,13 @@ class SweepCurve(Frozen):
     """Models, hardware and knobs behind a reference"""
 
 
+class Mark(Frozen):
+    """A place on the axis of a knob that means something, such as a break-even."""
+
+    x: FiniteFloat
+    label: str
+
+
 class Sweep(Plot):
     """One knob, or one grid, against one measure."""
 
@@ -179,6 +186,8 @@ class Sweep(Plot):
     x_unit: Unit = Unit()
     y_label: str
     y_unit: Unit = PLAIN
+    mark: Mark | None = None
+    """Drawn as a line across where the axis is one of numbers"""
 
 
 class ReliabilityBin(Frozen):

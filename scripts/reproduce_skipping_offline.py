@@ -1,0 +1,172 @@
+"""What logged blocks say of every signal: position by position, and of the gates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lenity.workbench.diagnostics import (
+    LoggedBlocks,
+    auroc,
+    baseline,
+    cross_entropy,
+    feasible_lengths,
+    gate_ablation,
+    permutation_test,
+    prefix_scores,
+    read_blocks,
+)
+
+GATES = {"raw": (0.90, 0.93), "marginal": (0.90, 0.90), "conditional": (0.90, 0.90)}
+"""The paper's, for the permutation and the gates left out."""
+PRECISIONS = (0.95, 0.90, 0.80)
+RESAMPLES = 200
+
+Floats = NDArray[np.float64]
+
+
+def offline_summary(run: Path) -> dict[str, Any]:
+    """Return the numbers of all signals of a run, test folds pooled."""
+    files = {"raw": run / "raw.jsonl"}
+    for variant in ("hidden", "scalars"):
+        for estimand in ("marginal", "conditional"):
+            files[f"{estimand} {variant}"] = run / variant / f"{estimand}.jsonl"
+    files["conditional calibrated"] = run / "calibrated" / "conditional.jsonl"
+    logs = {name: read_blocks(file) for name, file in files.items() if file.is_file()}
+    raw, prompts = logs["raw"], _prompts(files["raw"])
+    return {
+        "blocks": len(raw.lengths),
+        "prompts": len(set(prompts)),
+        "mean_accepted": float(raw.accepted.mean()),
+        "survival": [float(rate) for rate in raw.survives.mean(0)],
+        "all_positions": _scored(_all_positions(logs), raw, prompts, "marginal"),
+        "at_risk": _scored(_at_risk(logs), raw, prompts, "conditional"),
+        "gates": {name: _gates(log) for name, log in logs.items()},
+        "at_precision": {name: _at_precision(log) for name, log in logs.items()},
+    }
+
+
+def _prompts(file: Path) -> list[str]:
+    return [json.loads(line)["prompt"] for line in file.read_text().splitlines()]
+
+
+def _all_positions(logs: dict[str, LoggedBlocks]) -> dict[str, Floats]:
+    """Return every signal's estimate of P(L >= j), for every drafted position."""
+    found = {"raw, the position's": logs["raw"].scores}
+    found["raw, product"] = np.cumprod(logs["raw"].scores, axis=1)
+    for name, log in logs.items():
+        if name.startswith("marginal"):
+            found[name] = log.scores
+        if name.startswith("conditional"):
+            found[f"{name}, product"] = prefix_scores("conditional", log.scores)
+    return found
+
+
+def _at_risk(logs: dict[str, LoggedBlocks]) -> dict[str, Floats]:
+    """Return every signal's estimate of P(L >= j given L >= j-1)."""
+    return {n: log.scores for n, log in logs.items() if n == "raw" or n.startswith("conditional")}
+
+
+def _scored(
+    scores: dict[str, Floats], raw: LoggedBlocks, prompts: list[str], estimand: str
+) -> dict[str, Any]:
+    """Return BCE and AUROC of each, means over positions; intervals are of the lead over raw."""
+    signal: Any = "conditional" if estimand == "conditional" else "marginal"
+    blocks = LoggedBlocks.of(signal, _ragged(raw), raw.accepted, folds=raw.folds)
+    guess = baseline(blocks)
+    first = next(iter(scores))
+    rng = np.random.default_rng(0)
+    draws = [_draw(prompts, rng) for _ in range(RESAMPLES)]
+    found: dict[str, Any] = {"position alone": {"bce": _mean(blocks, guess, _loss)}}
+    for name, own in scores.items():
+        row: dict[str, Any] = {}
+        for key, measure in (("bce", _loss), ("auroc", auroc)):
+            row[key] = _mean(blocks, own, measure)
+            if name != first:
+                leads = [
+                    _mean(blocks, own, measure, rows) - _mean(blocks, scores[first], measure, rows)
+                    for rows in draws
+                ]
+                row[f"{key}_lead"] = [float(v) for v in np.quantile(leads, [0.025, 0.975])]
+        found[name] = row
+    return found
+
+
+def _loss(scores: Floats, labels: NDArray[np.bool_]) -> float | None:
+    return cross_entropy(scores, labels)
+
+
+def _ragged(log: LoggedBlocks) -> list[list[float]]:
+    return [row[:n].tolist() for row, n in zip(log.scores, log.lengths, strict=True)]
+
+
+def _draw(prompts: list[str], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the rows of as many prompts as there are, drawn with replacement."""
+    rows: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        rows.setdefault(prompt, []).append(row)
+    names = list(rows)
+    return np.array([r for i in rng.integers(0, len(names), len(names)) for r in rows[names[i]]])
+
+
+def _mean(
+    blocks: LoggedBlocks,
+    scores: Floats,
+    measure: Callable[[Floats, NDArray[np.bool_]], float | None],
+    rows: NDArray[np.int64] | None = None,
+) -> float:
+    """Return the mean over positions of a measure of the pairs that count there."""
+    chosen = np.arange(len(scores)) if rows is None else rows
+    values = []
+    for j in range(scores.shape[1]):
+        kept = chosen[blocks.counts[chosen, j]]
+        if len(kept):
+            values.append(measure(scores[kept, j], blocks.survives[kept, j]))
+    known = [value for value in values if value is not None]
+    return float(np.mean(known))
+
+
+def _gates(log: LoggedBlocks) -> dict[str, Any]:
+    """Return the permutation, and each gate by itself, at the paper's gates."""
+    local, prefix = GATES[log.signal]
+    shuffled = permutation_test(log, local, prefix)
+    spread = np.quantile(shuffled.repetitions, [0.025, 0.975])
+    return {
+        "gates": [local, prefix],
+        "before": shuffled.before,
+        "after": shuffled.after,
+        "after_range": [float(v) for v in spread],
+        "ablation": {
+            outcome.gates: {
+                "skips": outcome.skipped_blocks / outcome.blocks,
+                "tokens": outcome.skipped / outcome.blocks,
+                "strict_token": outcome.strict_token,
+                "full_prefix": outcome.full_prefix,
+            }
+            for outcome in gate_ablation(log, local, prefix)
+        },
+    }
+
+
+def _at_precision(log: LoggedBlocks) -> dict[str, float]:
+    """Return the most draft tokens a block that one gate passes at each least FullPrefix.
+
+    The prefix gate alone, its threshold moved over every thousandth: what a signal is worth
+    offline, whatever its scale.
+    """
+    best = dict.fromkeys(map(str, PRECISIONS), 0.0)
+    for gate in np.linspace(0, 1, 1001):
+        lengths = feasible_lengths(log, 0.0, float(gate))
+        is_skip = lengths > 0
+        if not is_skip.any():
+            continue
+        full = float((lengths[is_skip] <= log.accepted[is_skip]).mean())
+        for least in PRECISIONS:
+            if full >= least:
+                best[str(least)] = max(best[str(least)], float(lengths.mean()))
+    return best
