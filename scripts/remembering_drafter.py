@@ -67,7 +67,7 @@ class PrefixOnce(MaskedLM):
         is_prefix = canvas.is_real & ~canvas.is_block
         rows = [own[kept].tolist() for own, kept in zip(ids, is_prefix, strict=True)]
         self._tree.new_cache()  # it may forget now
-        paths = [self._tree.read(row) for row in rows]
+        paths = self._tree.read(rows)
         self._cache = self._tree.dynamic_cache(paths)
         counts = torch.tensor([len(row) for row in rows])
         self._is_prefix = torch.arange(int(counts.max())) < counts[:, None]

@@ -121,13 +121,15 @@ class RememberingTarget(CausalLM):
         out = torch.stack([self._logits[key] for key in keys])
         return out.reshape(*hidden.shape[:-1], out.shape[-1])
 
-    def read(self, token_ids: list[int]) -> list[int]:
-        """Return the positions of a text, computed where they are not known."""
-        found = self._walk([], token_ids)
-        if len(found) < len(token_ids):
-            self._compute([found], [token_ids[len(found) :]])
-            found = self._walk([], token_ids)
-        return found
+    def read(self, texts: Sequence[list[int]]) -> list[list[int]]:
+        """Return the positions of texts, those not known computed together."""
+        found = [self._walk([], text) for text in texts]
+        todo = [row for row, text in enumerate(texts) if len(found[row]) < len(text)]
+        if todo:
+            self._compute(
+                [found[row] for row in todo], [texts[row][len(found[row]) :] for row in todo]
+            )
+        return [self._walk([], text) for text in texts]
 
     def hidden_at(self, node: int) -> Tensor:
         """Return what enters the LM head at a position."""
@@ -163,10 +165,11 @@ class RememberingTarget(CausalLM):
             states = torch.stack([torch.stack(pair) for pair in parts])  # layer, 2, head, t, dim
             node = path[-1] if path else NOWHERE
             for at, token in enumerate(own):
-                self._children[node, token] = len(self._hidden)
-                node = len(self._hidden)
-                self._hidden.append(last[row, at].clone())
-                self._states.append(states[:, :, :, at].clone())
+                if (node, token) not in self._children:  # by another row with the same beginning
+                    self._children[node, token] = len(self._hidden)
+                    self._hidden.append(last[row, at].clone())
+                    self._states.append(states[:, :, :, at].clone())
+                node = self._children[node, token]
 
     def _loaded(self, paths: Sequence[list[int]], width: int) -> SlotCache:
         """Return a cache with the keys and values of paths, ready for ``width`` tokens more."""

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lenity.policies import policy
@@ -35,7 +36,8 @@ OTHERS = f"{DISCOVERY},seed=1"
 """Prompts nothing is chosen on."""
 EAGLE = "eagle3:model=demo:smollm2"
 SELF = "self_speculative"
-TARGET_ITSELF = "autoregressive:model=target"
+NGRAM = "ngram"
+ITSELF = "autoregressive:model=target"
 ASD = "asd:budget=8,gate=0.25,block_cap=2"
 """The paper's setting."""
 NUM_TOKENS = 48
@@ -102,10 +104,13 @@ def command(name: str, runs: Path) -> list[str]:
     return out
 
 
-def _sweep(preset: str, drafter: str = EAGLE, *, prompts: int, more: str = "") -> str:
-    """Return the arguments of a sweep of the usual size."""
-    head = f"{preset} --task {OTHERS} --drafter {drafter} --prompts {prompts} --batch-size 16"
-    return f"{head} {more or f'--gamma 7 -n {NUM_TOKENS}'}"
+def _sweep(
+    preset: str, drafter: str = EAGLE, *, prompts: int = 24, more: str = "", values: str = ""
+) -> str:
+    """Return the arguments of a sweep on prompts that nothing was chosen on."""
+    words = [preset, f"--task {OTHERS} --drafter {drafter} --prompts {prompts} --batch-size 16"]
+    words += [more or f"--gamma 7 -n {NUM_TOKENS}", *(f"--value {v}" for v in values.split())]
+    return " ".join(words)
 
 
 PARTS = {
@@ -114,35 +119,29 @@ PARTS = {
         f"--divergence --prompts 320 -n 96 --batch-size 16"
     ),
     "priced": _sweep("matched_regret", prompts=320),
-    "gate": _sweep("gate", prompts=24),
-    "budget": _sweep("budget", prompts=24),
-    "gamma": _sweep("gamma", prompts=24),
-    "block_cap": _sweep("block_cap", prompts=24),
-    "matched": _sweep("matched_regret", prompts=24),
-    "audit": (
-        f"--task {OTHERS} --task small_exact --prompts 48 --work-prompts 4 --work-tokens 32 -n 32"
-    ),
+    "gate": _sweep("gate", values="0 0.05 0.25 0.5 inf"),
+    "budget": _sweep("budget", values="0 2 8 32"),
+    "gamma": _sweep("gamma", more="-n 48"),
+    "matched": _sweep("matched_regret"),
     "ngram-traces": (
         f"matched_regret --task {DISCOVERY} --drafter ngram --gamma 7 --value strict "
         f"--divergence --prompts 48 -n 48 --batch-size 16"
     ),
-    "ngram-budget": _sweep("budget", "ngram", prompts=16),
-    "ngram-gate": _sweep(
-        "gate", "ngram", prompts=16, more="--gamma 7 -n 48 --value 0 --value 0.25 --value inf"
-    ),
-    "ngram-gamma": _sweep("gamma", "ngram", prompts=16, more="-n 48 --value 3 --value 7"),
-    "self-budget": _sweep(
-        "budget", SELF, prompts=16, more="--gamma 7 -n 32 --value 2 --value 8 --value 32"
-    ),
-    "self-gate": _sweep(
-        "gate", SELF, prompts=16, more="--gamma 7 -n 32 --value 0 --value 0.25 --value inf"
-    ),
-    "self-gamma": _sweep("gamma", SELF, prompts=16, more="-n 32 --value 3 --value 7"),
-    "target-budget": _sweep("budget", TARGET_ITSELF, prompts=8, more="--gamma 7 -n 32 --value 8"),
+    "ngram-budget": _sweep("budget", NGRAM, prompts=16, values="2 8 32"),
+    "self-budget": _sweep("budget", SELF, prompts=16, more="--gamma 7 -n 32", values="2 8 32"),
     "quality": (
         f"budget --task small_exact --drafter {EAGLE} --gamma 7 --prompts 64 --batch-size 16 "
         f"--value 2 --value 8 --value 32"
     ),
+    "block_cap": _sweep("block_cap", values="1 none"),
+    "audit": (
+        f"--task {OTHERS} --task small_exact --prompts 48 --work-prompts 4 --work-tokens 32 -n 32"
+    ),
+    "ngram-gate": _sweep("gate", NGRAM, prompts=16, values="0 0.25 inf"),
+    "ngram-gamma": _sweep("gamma", NGRAM, prompts=16, more="-n 48", values="3 7"),
+    "self-gate": _sweep("gate", SELF, prompts=16, more="--gamma 7 -n 32", values="0 0.25 inf"),
+    "self-gamma": _sweep("gamma", SELF, prompts=16, more="-n 32", values="3 7"),
+    "target-budget": _sweep("budget", ITSELF, prompts=8, more="--gamma 7 -n 32", values="8"),
 }
 """Run directory -> arguments of ``lenity sweep`` (audit: of ``lenity audit``); the most telling
 ones first."""
@@ -168,7 +167,10 @@ def strict_traces(run: Path, num_tokens: int | None = None) -> list[RequestTrace
     """Return the strict traces of a run, in order, cut if asked."""
     found = read_traces(run / TRACES, where=lambda trace: trace.arm == "strict")
     traces = found if num_tokens is None else (cut(trace, num_tokens) for trace in found)
-    return [trace for trace in traces if trace.rounds]
+    sound = [trace for trace in traces if trace.rounds]
+    if not sound:
+        raise SystemExit(f"No strict traces in {run}; run the part {run.name} first.")
+    return sound
 
 
 def spending(
@@ -178,13 +180,7 @@ def spending(
     replayer = Replayer(traces)
     said = [replayer.predict(spec, gamma=gamma) for spec in ("strict", *specs)]
     found = Spending.of_predictions(said, [(t.task, t.item_id) for t in traces])
-    return Spending(
-        specs=("strict", *specs),
-        prompts=found.prompts,
-        tokens=found.tokens,
-        passes=found.passes,
-        regret=found.regret,
-    )
+    return replace(found, specs=("strict", *specs))  # as they were asked for, defaults left out
 
 
 def levels(runs: Path, traces: str) -> dict[str, str]:

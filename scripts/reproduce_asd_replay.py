@@ -101,7 +101,7 @@ def point(curve: Spending, index: int) -> dict[str, Any]:
         "tokens_per_pass": round(float(own.tokens_per_pass[0]), 4),
         "strict": round(float(strict.tokens_per_pass[0]), 4),
         "gain": interval(paired_difference(own, strict, rng, resamples=RESAMPLES)),
-        "coverage": round(float((own.regret > 0).mean()), 4),
+        "coverage": round(float(own.coverage[0]), 4),
         "mean_regret": round(float(own.mean_regret[0]), 3),
         "max_regret": round(float(own.max_regret[0]), 3),
     }

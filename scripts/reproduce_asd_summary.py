@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scripts.reproduce_asd_tables import PAGES, write_tables
 
 from lenity.errors import ProtocolError
+from lenity.workbench.audit import RELAXED
+from lenity.workbench.config import STRICT_A, STRICT_B
 from lenity.workbench.intervals import bootstrap_mean
 from lenity.workbench.manifest import read_manifest
 from lenity.workbench.matched import Spending, compare, paired_difference
@@ -41,9 +42,11 @@ from scripts.reproduce_asd_replay import (
     predicted,
     replayed,
 )
+from scripts.reproduce_asd_tables import PAGES, write_tables
 
 TAUS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 FOLLOWING = (0, 1, 2, 3)
+FIXED_ARMS = (STRICT_A, RELAXED, STRICT_B)
 
 Arms = Mapping[str, Sequence[SampleRecord]]
 
@@ -68,7 +71,9 @@ def summarise(runs: Path) -> dict[str, Any]:
     known = [name for name in PARTS if (runs / name / "records.jsonl").is_file()]
     out: dict[str, Any] = {"runs": {name: about(runs, name) for name in known}}
     out["arms"] = {
-        name: by_family(arms_of(runs / name)) for name in known if not name.endswith("traces")
+        name: by_family(arms_of(runs / name))
+        for name in known
+        if name != "audit" and not name.endswith("traces")
     }
     out["opportunity"] = {
         name: opportunities(runs / name) for name in known if name.endswith("traces")
@@ -81,7 +86,7 @@ def summarise(runs: Path) -> dict[str, Any]:
     if "priced" in known:
         out["live"] = live(runs)
     if "audit" in known:
-        out["audit"] = json.loads((runs / "audit" / "summary.json").read_text(encoding="utf-8"))
+        out["latency"] = latency(runs / "audit")
     return out
 
 
@@ -92,7 +97,7 @@ def about(runs: Path, name: str) -> dict[str, Any]:
     target = provenance.target
     return {
         "run_id": manifest.run_id,
-        "command": "lenity " + " ".join(command(name, Path(runs.name))).replace(f"{runs}/", ""),
+        "command": "lenity " + " ".join(command(name, runs)).replace(str(runs), "runs/asd"),
         "target": target.name if target else None,
         "dtype": target.dtype if target else None,
         "drafter": [facts.fingerprint for facts in provenance.drafters],
@@ -201,6 +206,21 @@ def opportunities(run: Path) -> dict[str, Any]:
         }
         for name, found in maps.items()
     }
+
+
+def latency(run: Path) -> dict[str, dict[str, float]]:
+    """Return seconds per emitted token by stage at fixed work, strict's sum being 1."""
+    rows: dict[str, list[SampleRecord]] = {}
+    for record in RunDir.open(run).records(where=lambda r: r.arm in FIXED_ARMS):
+        rows.setdefault("strict" if record.arm.startswith("strict") else "asd", []).append(record)
+    counts = {arm: Counts.of(own) for arm, own in rows.items()}
+    whole = counts["strict"].decode_seconds / counts["strict"].emitted
+    stages = ("draft", "target", "verify", "commit")
+    out = {}
+    for arm, found in counts.items():
+        own = {s: getattr(found, f"{s}_seconds") / found.emitted / whole for s in stages}
+        out[arm] = {s: _round(value) for s, value in {**own, "all": sum(own.values())}.items()}
+    return out
 
 
 def live(runs: Path) -> dict[str, Any]:

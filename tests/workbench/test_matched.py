@@ -14,9 +14,15 @@ PROMPTS = (("toy@1", "a"), ("toy@1", "b"))
 
 def spending(specs, tokens, passes, regret):
     prompts = tuple(("toy@1", str(i)) for i in range(len(tokens[0])))
-    rows = (np.array(rows, dtype=np.float64) for rows in (tokens, passes, regret))
-    tokens, passes, regret = rows
-    return Spending(specs=specs, prompts=prompts, tokens=tokens, passes=passes, regret=regret)
+    tokens, passes, regret = (np.array(rows, dtype=np.float64) for rows in (tokens, passes, regret))
+    return Spending(
+        specs=specs,
+        prompts=prompts,
+        tokens=tokens,
+        passes=passes,
+        regret=regret,
+        relaxed=np.ones_like(regret),
+    )
 
 
 def curve(points, num_prompts=2):
@@ -160,13 +166,16 @@ def test_half_of_the_prompts_is_a_curve_of_its_own():
 
 def test_predictions_become_a_curve():
     said = [
-        Prediction(policy=spec, tokens=(8, 4), passes=(4.0, 2.0), relaxed=(0, 0), regret=(0, spent))
+        Prediction(
+            policy=spec, tokens=(8, 4), passes=(4.0, 2.0), relaxed=(0, spent), regret=(0, spent)
+        )
         for spec, spent in (("strict", 0.0), ("asd", 2.0))
     ]
     made = Spending.of_predictions(said, PROMPTS)
     assert made.specs == ("strict", "asd")
     assert made.mean_regret.tolist() == [0.0, 1.0]
     assert made.tokens_per_pass.tolist() == [2.0, 2.0]
+    assert made.coverage.tolist() == [0.0, 0.5]
 
 
 def test_records_become_a_curve_of_what_every_arm_answered():
@@ -180,3 +189,4 @@ def test_records_become_a_curve_of_what_every_arm_answered():
     assert made.tokens[0].tolist() == [len(first.token_ids)] * 2
     assert made.passes[0].tolist() == [sum(r.target_passes for r in first.rounds)] * 2
     assert made.regret[0].tolist() == [first.regret_spent] * 2
+    assert made.coverage.tolist() == [0.0, 0.0]

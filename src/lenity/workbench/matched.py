@@ -46,6 +46,8 @@ class Spending:
     passes: Float[np.ndarray, "S P"]
     regret: Float[np.ndarray, "S P"]
     """Nats"""
+    relaxed: Float[np.ndarray, "S P"]
+    """Tokens that strict would have rejected; ties among them cost nothing"""
 
     @classmethod
     def of_records(cls, arms: Mapping[str, Iterable[SampleRecord]]) -> Spending:
@@ -70,6 +72,7 @@ class Spending:
             tokens=_table([[len(row[key].token_ids) for key in prompts] for row in rows]),
             passes=_table([[_passes(row[key]) for key in prompts] for row in rows]),
             regret=_table([[row[key].regret_spent for key in prompts] for row in rows]),
+            relaxed=_table([[len(row[key].relaxed) for key in prompts] for row in rows]),
         )
 
     @classmethod
@@ -81,6 +84,7 @@ class Spending:
             tokens=_table([said.tokens for said in predictions]),
             passes=_table([said.passes for said in predictions]),
             regret=_table([said.regret for said in predictions]),
+            relaxed=_table([said.relaxed for said in predictions]),
         )
 
     @property
@@ -98,6 +102,11 @@ class Spending:
         """Nats of the dearest request, a setting."""
         return np.asarray(self.regret.max(1))
 
+    @property
+    def coverage(self) -> Float[np.ndarray, " S"]:
+        """Requests with a relaxed token / requests, a setting."""
+        return np.asarray((self.relaxed > 0).mean(1))
+
     def settings(self, chosen: Sequence[int]) -> Spending:
         """Return some settings, in that order."""
         index = list(chosen)
@@ -107,6 +116,7 @@ class Spending:
             tokens=self.tokens[index],
             passes=self.passes[index],
             regret=self.regret[index],
+            relaxed=self.relaxed[index],
         )
 
     def named(self, specs: Sequence[str]) -> Spending:
@@ -121,6 +131,7 @@ class Spending:
             tokens=self.tokens[:, is_kept],
             passes=self.passes[:, is_kept],
             regret=self.regret[:, is_kept],
+            relaxed=self.relaxed[:, is_kept],
         )
 
     def hull(self) -> tuple[int, ...]:

@@ -1,0 +1,166 @@
+"""The pages of docs/reproduce say what their summary says, and their commands can be given."""
+
+import json
+import re
+
+import pytest
+import typer
+
+from lenity.cli.main import app
+from lenity.workbench.manifest import begin
+from lenity.workbench.rundir import RunDir
+from lenity.workbench.sweep import SweepSettings, steps
+from lenity.workbench.trace import TRACES, RequestTrace, TracedRound
+from scripts import reproduce_asd, reproduce_asd_replay, reproduce_asd_summary
+from scripts.reproduce_asd_tables import PAGES, TABLES, filled, gain, table
+from tests.workbench.made import provenance, record
+
+PAGE_FILES = sorted(PAGES.glob("*.md"))
+NEEDS_A_CHOICE = ("priced", "matched")
+
+
+def parsed(arguments):
+    """What a command line is read as, without running it."""
+    command = typer.main.get_command(app).commands[arguments[0]]
+    return command.make_context(arguments[0], list(arguments[1:])).params
+
+
+@pytest.mark.parametrize("name", [n for n in reproduce_asd.PARTS if n not in NEEDS_A_CHOICE])
+def test_every_part_is_a_command_that_can_be_given(name, tmp_path, monkeypatch):
+    (tmp_path / "asd-point.yaml").write_text("")
+    asked = parsed(reproduce_asd.command(name, tmp_path))
+    assert asked["folder"] == tmp_path / name
+    if name == "audit":
+        return
+    settings = SweepSettings(
+        preset=asked["preset"],
+        questions={"tasks": asked["tasks"], "num_prompts": asked["prompts"]},
+        drafter=asked["drafter"],
+        gamma=asked["gamma"],
+        values=tuple(asked["value"] or ()),
+    )
+    assert steps(settings)[0].arm.policy == "strict"
+
+
+def trace(family, index, regret, *, rounds=12):
+    """Rounds of seven draft tokens, of which the first is a mismatch."""
+    rest = 6
+    one = {
+        "draft_ids": (5, *[6] * rest),
+        "top_ids": (4, *[6] * rest, 7),
+        "top_logit": (9.0,) * 8,
+        "draft_logit": (9.0 - regret, *[9.0] * rest),
+        "regret": (regret, *[0.0] * rest),
+        "second_logit": (9.0 - regret, *[1.0] * 7),
+        "draft_rank": (1, *[0] * rest),
+        "divergence": {
+            name: (regret / 10, *[0.0] * rest) for name in ("kl", "reverse_kl", "js", "tv")
+        },
+        "accepted": 0,
+        "emitted": 1,
+    }
+    return RequestTrace(
+        arm="strict",
+        task="own_prompts@1",
+        item_id=f"own_prompts/{family}/{index}",
+        policy="strict",
+        drafter="toy",
+        gamma=7,
+        prompt_length=3,
+        rounds=tuple(TracedRound(start=3 + i, **one) for i in range(rounds)),
+    )
+
+
+@pytest.fixture
+def traced(tmp_path):
+    """A run of strict traces: four families, mismatches of 0.1 to 0.4 nats."""
+    families = reproduce_asd.FAMILIES
+    rows = [trace(f, i, 0.1 + 0.1 * (i % 4)) for i in range(8) for f in families]
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    (folder / TRACES).write_text("".join(row.model_dump_json() + "\n" for row in rows))
+    return folder
+
+
+def test_knobs_are_read_off_the_traces(traced):
+    found = reproduce_asd_replay.knobs(traced)
+    assert found["budget"]["0"]["all"]["gain"] == [0.0, 0.0, 0.0]
+    assert found["budget"]["64"]["maths"]["tokens_per_pass"] == 8.0  # the drafts and the bonus
+    gains = [groups["all"]["gain"][0] for groups in found["budget"].values()]
+    assert gains == sorted(gains)
+    assert found["gate"]["0.05"]["all"]["coverage"] == 0.75  # 0.3 nats over seven, not 0.4
+    assert found["gamma"]["2"]["all"]["tokens_per_pass"] == 3.0
+
+
+def test_a_local_rule_is_tuned_to_the_dearest_request(traced):
+    row = reproduce_asd_replay.local_rules(traced)[0]
+    assert row["asd"]["spec"] == "asd:budget=2,gate=0.25,block_cap=2"
+    for name, found in row["rules"].items():
+        assert found["max_regret"] <= row["asd"]["max_regret"] + 1e-9, name
+
+
+def test_settings_that_spend_alike_are_chosen_once(traced, tmp_path):
+    found = reproduce_asd.levels(tmp_path, "traces")
+    assert list(found) == ["asd at 1.5", "asd at 5", "priced at 1.5", "priced at 5"]
+    curve = reproduce_asd.spending(reproduce_asd.strict_traces(traced, 48), list(found.values()))
+    assert (curve.mean_regret[1:] <= [1.03 * 1.5, 1.03 * 5.0] * 2).all()
+    file = tmp_path / "traces-levels.json"
+    file.write_text(json.dumps({"asd at 1.5": "asd:budget=1"}))
+    assert reproduce_asd.levels(tmp_path, "traces") == {"asd at 1.5": "asd:budget=1"}
+
+
+def test_traces_are_cut_at_whole_rounds():
+    cut = reproduce_asd.cut(trace("maths", 0, 0.1), 5)
+    assert cut.num_emitted == 5
+
+
+def test_a_sweep_is_told_by_arm_and_family(tmp_path):
+    run = RunDir.create(tmp_path / "gate", begin("sweep", {}, provenance()))
+    for arm in ("strict", "asd-gate-0.25"):
+        for family in ("maths", "code"):
+            for index in range(3):
+                item = f"own_prompts/{family}/{index}"
+                run.append(record(item, arm, token_ids=(3, 4 + (arm != "strict" and index == 0))))
+    run.close()
+    arms = reproduce_asd_summary.arms_of(tmp_path / "gate")
+    found = reproduce_asd_summary.by_family(arms)
+    assert list(found["strict"]) == ["all", "maths", "code"]
+    assert found["asd-gate-0.25"]["all"]["differs"] == pytest.approx(1 / 3, abs=1e-4)
+    assert found["asd-gate-0.25"]["all"]["gain"] == [0.0, 0.0, 0.0]
+    assert found["asd-gate-0.25"]["all"]["score"] is None
+    made = filled("<!-- table live-gate -->\n<!-- end -->", {"arms": {"gate": found}})
+    assert "| `asd-gate-0.25` | 1.00 | +0.0 [+0.0, +0.0] | +0.0 | +0.0 | 0.00 |" in made
+
+
+def test_a_gamma_sweep_has_a_strict_arm_a_gamma():
+    arms = ("strict-2", "asd-2", "strict-7", "asd-7")
+    assert [reproduce_asd_summary.reference(arm, arms) for arm in arms] == [
+        "strict-2",
+        "strict-2",
+        "strict-7",
+        "strict-7",
+    ]
+    assert reproduce_asd_summary.reference("asd-gate-2", ("strict", "asd-gate-2")) == "strict"
+
+
+def test_tables_are_put_in_their_places():
+    text = "a\n<!-- table local -->\nold\n<!-- end -->\nb\n<!-- table other -->\nkept\n<!-- end -->"
+    made = filled(text, {})
+    assert "*Not run: local.*" in made
+    assert "old" not in made
+    assert made.endswith("kept\n<!-- end -->")
+    assert filled(made, {}) == made
+
+
+def test_cells():
+    assert table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+    assert gain([0.1234, -0.01, 0.25]) == "+12.3 [-1.0, +25.0]"
+
+
+@pytest.mark.parametrize("page", PAGE_FILES, ids=lambda page: page.name)
+def test_a_page_says_what_the_summary_says(page):
+    text = page.read_text(encoding="utf-8")
+    summary = json.loads((PAGES / "asd.json").read_text(encoding="utf-8"))
+    assert filled(text, summary) == text
+    names = re.findall(r"<!-- table (\S+) -->", text)
+    assert not set(names) - set(TABLES)
