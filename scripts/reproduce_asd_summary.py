@@ -91,7 +91,7 @@ def summarise(runs: Path) -> dict[str, Any]:
 
 
 def about(runs: Path, name: str) -> dict[str, Any]:
-    """Return what a run is: its command, its target, its drafter's weights, what it lacks."""
+    """Return what a run is: its command, its target, its drafter's weights, its requests."""
     manifest = read_manifest(runs / name)
     provenance = manifest.provenance
     target = provenance.target
@@ -102,7 +102,7 @@ def about(runs: Path, name: str) -> dict[str, Any]:
         "dtype": target.dtype if target else None,
         "drafter": [facts.fingerprint for facts in provenance.drafters],
         "hardware": provenance.hardware.model_dump(mode="json"),
-        "missing": manifest.missing,
+        "requests": sum(1 for _ in RunDir.open(runs / name).records()),
         "state": manifest.state,
     }
 

@@ -303,9 +303,10 @@ def _latency(summary: Summary) -> str:
 def _runs(summary: Summary) -> str:
     rows = []
     for name, run in summary["runs"].items():
-        missing = ", ".join(f"{n} of {arm}" for arm, n in run["missing"].items()) or "nothing"
-        rows.append([f"`{name}`", f"`{run['run_id']}`", missing, f"`{run['command']}`"])
-    return table(["run", "id", "missing", "command"], rows)
+        state = "" if run["state"] == "finished" else ", not finished"
+        requests = f"{run['requests']}{state}"
+        rows.append([f"`{name}`", f"`{run['run_id']}`", requests, f"`{run['command']}`"])
+    return table(["run", "id", "requests, all arms", "command"], rows)
 
 
 TABLES: Mapping[str, Callable[[Summary], str]] = {

@@ -24,10 +24,12 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 
 import lenity
@@ -39,7 +41,8 @@ from lenity.training.survival_blocks import Blocks, capture_blocks, read_blocks
 from lenity.workbench.arms import Arms
 from lenity.workbench.calibration import fit_temperatures
 from lenity.workbench.config import Arm, NaturalEos
-from lenity.workbench.diagnostics import write_blocks
+from lenity.workbench.diagnostics import position_metrics, write_blocks
+from lenity.workbench.diagnostics import read_blocks as read_logged
 from lenity.workbench.facts import target_facts
 from lenity.workbench.jobs import Job
 from lenity.workbench.manifest import begin
@@ -54,8 +57,9 @@ FAMILY = ("data",)
 SEEN = 800
 """Prompts whose replies train_masked_drafter.py learns from; those behind them were not seen."""
 GAMMA, STEPS, NEW_TOKENS, BATCH = 8, 4, 96, 8
-MIN_PREFIX = 4
-"""K_min of the grids: above the break-even A c_D / (c_D + c_V), about 3.3 here."""
+MIN_PREFIX = 2
+"""K_min of the grids: as many draft tokens as strict accepts, 3.8, times the paper's share of
+drafting in a round's cost, 0.4, is 1.5; a skip of more pays there."""
 STAGES = ("traces", "offline", "costs", "online", "page")
 
 RAW = [(b, c) for b in (0.90, 0.95) for c in (0.995, 0.99, 0.98, 0.97, 0.95, 0.93, 0.90)]
@@ -63,10 +67,13 @@ RAW += [(0.80, 0.93), (0.80, 0.85), (0.70, 0.70), (0.60, 0.50)]
 MARGINAL = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90, 0.85)
 CONDITIONAL = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90, 0.85, 0.80)
 LENIENCE = (0.99, 0.975, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3)
-TOP_K, PERIODS = (2, 3, 5), (3, 4, 8)
-MIN_PREFIXES = (0, 2, 3, 5, 6, 7, 8)
+TOP_K, PERIODS, COUNTS = (2, 3, 5), (3, 4, 8), (2, 4)
+MIN_PREFIXES = (0, 3, 4, 5, 6, 7, 8)
 GATED = {"raw": (0.90, 0.93), "conditional": (0.90, 0.90)}
-"""The published grids, and the gates that are left out one by one."""
+"""The published grids, and the gates that are left out one by one. ``product`` is the rule
+conditional with the drafter's own confidence for a predictor, over conditional's grid."""
+VARIANTS = "variants.json"
+"""Which variant of each predictor goes online: the one with the lower loss offline."""
 
 
 def main() -> int:
@@ -124,15 +131,19 @@ def offline(run: Path, target: Any, drafter: str, count: int) -> None:
 
     keys = [key_of(prompt["prompt_ids"]).hex() for prompt in trace_prompts(target, count)]
     blocks = read_blocks(run / "blocks", keys)
+    losses: dict[str, dict[str, float]] = {"marginal": {}, "conditional": {}}
     for variant in ("hidden", "scalars"):
-        for estimand in ("marginal", "conditional"):
+        for estimand in losses:
             settings = SurvivalSettings.model_validate(
                 {"estimand": estimand, "has_hidden": variant == "hidden"}
             )
             rotations = rotate(blocks, settings, run / variant / estimand, drafter=drafter)
             _log(run / variant / f"{estimand}.jsonl", estimand, rotations)
+            losses[estimand][variant] = _loss(run / variant / f"{estimand}.jsonl")
             print(f"offline: {variant} {estimand}", flush=True)
     _log(run / "raw.jsonl", "raw", rotations)
+    chosen = {name: min(own, key=lambda v: own[v]) for name, own in losses.items()}
+    (run / VARIANTS).write_text(json.dumps(chosen) + "\n")
     _calibrate(run, blocks, drafter)
 
 
@@ -147,6 +158,10 @@ def _calibrate(run: Path, blocks: Blocks, drafter: str) -> None:
         calibrate=lambda *parts: fit_temperatures(*(part.numpy() for part in parts)),
     )
     _log(run / "calibrated" / "conditional.jsonl", "conditional", found)
+
+
+def _loss(file: Path) -> float:
+    return float(np.mean([metrics.bce for metrics in position_metrics(read_logged(file))]))
 
 
 def _log(file: Path, signal: str, rotations: list[Rotation]) -> None:
@@ -187,20 +202,27 @@ def arms(run: Path, drafter: str) -> list[Arm]:
 
 
 def _skips(run: Path) -> Iterator[tuple[str, str]]:
-    places = {name: run / "hidden" / name / "fold-0" for name in ("marginal", "conditional")}
+    """Yield names and specs of the arms that skip."""
+    variants = json.loads((run / VARIANTS).read_text())
+    places = {name: str(run / own / name / "fold-0") for name, own in variants.items()}
+    places["product"] = "confidence"
 
     def spec(rule: str, local: float, prefix: float, least: int = MIN_PREFIX) -> str:
+        name = "conditional" if rule == "product" else rule
         knobs = f"local={local},prefix={prefix},min_prefix={least}"
-        return f"{rule}:{knobs}" + (f",predictor={places[rule]}" if rule in places else "")
+        return f"{name}:{knobs}" + (f",predictor={places[rule]}" if rule in places else "")
 
-    for local, prefix in RAW:
-        yield f"raw {local} {prefix}", spec("raw", local, prefix)
-    for gate in MARGINAL:
-        yield f"marginal {gate}", spec("marginal", gate, gate)
-    for prefix in CONDITIONAL:
-        yield f"conditional 0.9 {prefix}", spec("conditional", 0.90, prefix)
-    for period in PERIODS:
-        yield f"periodic {period}", f"periodic:period={period},count={MIN_PREFIX}"
+    grids = {
+        "raw": RAW,
+        "marginal": [(gate, gate) for gate in MARGINAL],
+        "conditional": [(0.90, prefix) for prefix in CONDITIONAL],
+        "product": [(0.90, prefix) for prefix in CONDITIONAL],
+    }
+    for rule, pairs in grids.items():
+        for local, prefix in pairs:
+            yield f"{rule} {local} {prefix}", spec(rule, local, prefix)
+    for period, count in product(PERIODS, COUNTS):
+        yield f"periodic {period} {count}", f"periodic:period={period},count={count}"
     for rule, (local, prefix) in GATED.items():
         yield f"gates {rule} local", spec(rule, local, 0)
         yield f"gates {rule} prefix", spec(rule, 0, prefix)

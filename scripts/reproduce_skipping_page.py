@@ -139,7 +139,7 @@ def _equal_quality(online: Mapping[str, Any]) -> str:
 
 
 def _points(arms: Mapping[str, Any]) -> str:
-    rules = ("raw", "marginal", "conditional", "lenience", "top_k", "periodic")
+    rules = ("raw", "marginal", "conditional", "product", "lenience", "top_k", "periodic")
     rows = [
         [
             name,
@@ -177,7 +177,7 @@ def _min_prefix(arms: Mapping[str, Any]) -> str:
     rows = []
     for rule, whole in (("raw", "raw 0.9 0.93"), ("conditional", "conditional 0.9 0.9")):
         names = [n for n in arms if n.startswith(f"min_prefix {rule}")]
-        steps = {int(n.split()[-1]): n for n in names} | {4: whole}
+        steps = {int(n.split()[-1]): n for n in names} | {2: whole}
         for least, name in sorted(steps.items()):
             row = arms[name]
             cells = [rule, str(least), _range(row["calls"]), f"{row['blocks'][0]:.3f}"]
@@ -190,9 +190,10 @@ def _min_prefix(arms: Mapping[str, Any]) -> str:
 def _periodic(arms: Mapping[str, Any]) -> str:
     rows = []
     for period, paper in PAPER_PERIODIC.items():
-        row = arms[f"periodic {period}"]
-        cells = [str(period), _range(row["calls"]), _share(row["strict_token"])]
-        cells += [_share(row["full_prefix"]), _nats(row["logprob"])]
-        rows.append([*cells, "{:.3f}, {:.3f}".format(*paper)])
-    head = ["P", "relative calls", "StrictToken", "FullPrefix", "log-probability"]
+        for count in (2, 4):
+            row = arms[f"periodic {period} {count}"]
+            cells = [f"{period}, {count}", _range(row["calls"]), _share(row["strict_token"])]
+            cells += [_share(row["full_prefix"]), _nats(row["logprob"])]
+            rows.append([*cells, "{:.3f}, {:.3f}".format(*paper)])
+    head = ["P, tokens", "relative calls", "StrictToken", "FullPrefix", "log-probability"]
     return _table([*head, "paper: calls, StrictToken"], rows)

@@ -14,6 +14,7 @@ LOOKS = {
     "raw": ("#0b6e99", "o"),
     "marginal": ("#b4530a", "s"),
     "conditional": ("#6b3fa0", "D"),
+    "product": ("#20a39e", "P"),
     "lenience": ("#3b7d23", "^"),
     "top_k": ("#8a8a00", "v"),
     "periodic": ("#b3123f", "X"),
@@ -47,7 +48,7 @@ def plot_frontier(online: Mapping[str, Any], file: Path) -> None:
             axes.set_xlabel("Target calls per token / strict's")
             axes.set_ylabel(label)
         figure.legend(
-            *axes.get_legend_handles_labels(), loc="outside upper center", ncols=6, frameon=False
+            *axes.get_legend_handles_labels(), loc="outside upper center", ncols=7, frameon=False
         )
         _save(figure, file)
 
@@ -75,7 +76,7 @@ def plot_min_prefix(online: Mapping[str, Any], file: Path) -> None:
         figure = Figure(figsize=(9, 3.4), layout="constrained")
         for axes, (rule, whole) in zip(figure.subplots(1, 2), wholes.items(), strict=True):
             names = [n for n in online["arms"] if n.startswith(f"min_prefix {rule}")]
-            named = {int(n.split()[-1]): n for n in names} | {4: whole}
+            named = {int(n.split()[-1]): n for n in names} | {2: whole}
             steps = sorted(named)
             for key, (colour, label, dash) in lines.items():
                 rows = [online["arms"][named[step]] for step in steps]

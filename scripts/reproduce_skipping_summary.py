@@ -165,7 +165,7 @@ def _equal_quality(
     by the same rule on estimates, measured on the other, and the reverse; the mean of both.
     """
     found: dict[str, Any] = {}
-    for rule in ("raw", "marginal", "conditional", "periodic", "lenience", "top_k"):
+    for rule in ("raw", "marginal", "conditional", "product", "lenience", "top_k", "periodic"):
         names = [name for name in arms if name.split()[0] == rule]
         fine = [n for n in names if rows[n]["logprob"][1] > -MARGIN and _exact_holds(rows[n])]
         best = min(fine, key=lambda name: float(rows[name]["calls"][0]), default=None)
