@@ -4,9 +4,9 @@
     python benchmarks/find_layers.py --out src/lenity/demo/smollm2.layers.json    # the shipped one
 
 The model continues a few chat prompts greedily, in float32; layers are removed one at a time, each
-time the one whose absence costs the least agreement on those continuations. Prompts of other kinds
-are held out and only measured. Prints one row per removal: the longer the list, the cheaper a draft
-token and the fewer of them are accepted.
+time the one whose absence costs the least agreement on those continuations. Further prompts of the
+same kinds are held out and only measured. Prints one row per removal: the longer the list, the
+cheaper a draft token and the fewer of them are accepted.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from lenity.models import CausalLM
 from lenity.models.base import HiddenStates, KVCache
 from lenity.models.cache import SlotCache
 
-MOST = 20_000
+MOST = 24_000
 """Positions kept (about 50 kB each for the demo model); beyond, all are forgotten."""
-MOST_LOGITS = 8_000
+MOST_LOGITS = 12_000
 """Rows of logits kept (about 200 kB each for the demo model); beyond, all are forgotten."""
 PADDING, NOWHERE = 0, -1
 

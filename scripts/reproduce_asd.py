@@ -4,9 +4,9 @@
     python -m scripts.reproduce_asd RUNS --part budget --part gate
     python -m scripts.reproduce_asd RUNS --print          # the commands, without running them
 
-A part is one ``lenity`` command with a run directory of its own below RUNS; the command is printed
-before it runs, and gives the same by hand. Every part goes on where it stopped. Two parts need a
-choice first, which replay of strict traces makes: the settings of ASD and priced that spend alike
+A part has a run directory of its own below RUNS; the ``lenity`` command that records the same is
+printed before it runs. Every part goes on where it stopped. Two parts need a choice first, which
+replay of strict traces makes: the settings of ASD and priced that spend alike
 (RUNS/traces-levels.json), and the thresholds of the local rules (RUNS/traces-thresholds.json).
 ``python -m scripts.reproduce_asd_summary RUNS`` then reads the runs and writes the pages' tables.
 """
@@ -16,20 +16,31 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import lenity
+from lenity.cli.studies import close_run
 from lenity.policies import policy
-from lenity.workbench.manifest import read_manifest
+from lenity.workbench.audit import AuditSettings, judge
+from lenity.workbench.audit_report import audit_report
+from lenity.workbench.audit_run import Study, run_audit
+from lenity.workbench.config import FixedWork, NaturalEos
+from lenity.workbench.manifest import MANIFEST, read_manifest
 from lenity.workbench.matched import Spending
-from lenity.workbench.operating_point import freeze, save_operating_point
+from lenity.workbench.operating_point import freeze, load_operating_point, save_operating_point
 from lenity.workbench.replay import Replayer
+from lenity.workbench.select import Questions
+from lenity.workbench.sweep import SweepSettings
+from lenity.workbench.sweep_report import sweep_report
+from lenity.workbench.sweep_run import run_sweep
 from lenity.workbench.trace import TRACES, RequestTrace, read_traces
 
+TARGET, DTYPE = "demo:smollm2", "bfloat16"
 FAMILIES = ("maths", "code", "chat", "data")
 DISCOVERY = f"own_prompts:families={'+'.join(FAMILIES)},per_family=200"
 OTHERS = f"{DISCOVERY},seed=1"
@@ -68,83 +79,142 @@ THRESHOLDS = tuple(round(0.01 * i, 2) for i in range(1, 70))
 
 
 def main() -> int:
-    """Run the parts asked for; return 1 where one of them failed."""
+    """Run the parts asked for; return 1 where one of them is not complete."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, help="folder of the run directories")
     parser.add_argument("--part", action="append", help="only this one; repeatable")
     parser.add_argument("--print", action="store_true", help="print the commands only")
     chosen = parser.parse_args()
-    failed = []
+    target, left = None, []
     for name in chosen.part or PARTS:
-        arguments = command(name, chosen.runs)
-        print(f"{time.strftime('%H:%M:%S')} lenity {shlex.join(arguments)}", flush=True)
-        if not chosen.print and _run(arguments, chosen.runs / f"{name}.log"):
-            failed.append(name)
-            print(f"{name} is not complete, see {name}.log", flush=True)
-    return int(bool(failed))
+        print(f"{time.strftime('%H:%M:%S')} lenity {shlex.join(command(name, chosen.runs))}")
+        sys.stdout.flush()
+        if chosen.print or _is_finished(chosen.runs / name):
+            continue
+        target = target or lenity.load(TARGET, dtype=DTYPE)
+        run = run_audit_part if name == "audit" else run_sweep_part
+        if not run(name, chosen.runs, target):
+            left.append(name)
+            print(f"{name} is not complete", flush=True)
+    return int(bool(left))
 
 
-def _run(arguments: Sequence[str], log: Path) -> int:
-    call = [sys.executable, "-c", "from lenity.cli.main import app; app()", *arguments]
-    with log.open("a", encoding="utf-8") as out:
-        return subprocess.run(call, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
+def run_sweep_part(name: str, runs: Path, target: lenity.LanguageModel) -> bool:
+    """Run or go on with a sweep and write its report; return whether it is complete."""
+    study = Study(target=target, folder=runs / name)
+    run, missing = run_sweep(study, settings(name, runs))
+    close_run(run, sweep_report(run, missing), missing)
+    return not missing
+
+
+def run_audit_part(name: str, runs: Path, target: lenity.LanguageModel) -> bool:
+    """Run or go on with the audit and write its report; return whether it is complete."""
+    study = Study(target=target, folder=runs / name)
+    run, missing = run_audit(study, load_operating_point(point(runs)), AUDIT)
+    close_run(run, audit_report(run, judge(run), missing), missing)
+    return not missing
+
+
+def _is_finished(run: Path) -> bool:
+    return (run / MANIFEST).is_file() and read_manifest(run).is_finished
 
 
 def command(name: str, runs: Path) -> list[str]:
-    """Return a part's ``lenity`` arguments; makes the choice it needs, if it needs one."""
+    """Return the ``lenity`` arguments that do the same as a part."""
+    if name == "audit":
+        return [
+            *("audit", str(point(runs)), *_asked(AUDIT.questions, AUDIT.natural)),
+            *("--work-prompts", str(AUDIT.work_prompts)),
+            *("--work-tokens", str(AUDIT.fixed.new_tokens), "-o", str(runs / name)),
+        ]
+    chosen = settings(name, runs)
+    return [
+        *("sweep", chosen.preset, "--drafter", chosen.drafter, "--gamma", str(chosen.gamma)),
+        *(word for value in chosen.values for word in ("--value", str(value))),
+        *(["--divergence"] if chosen.divergence else []),
+        *_asked(chosen.questions, chosen.natural),
+        *("--batch-size", str(chosen.batch_size), "--dtype", DTYPE, "-o", str(runs / name)),
+    ]
+
+
+def _asked(questions: Questions, natural: NaturalEos) -> list[str]:
+    tasks = [word for task in questions.tasks for word in ("--task", task)]
+    limit = natural.max_new_tokens
+    words = [*tasks, "--prompts", str(questions.num_prompts)]
+    return words if limit is None else [*words, "-n", str(limit)]
+
+
+def settings(name: str, runs: Path) -> SweepSettings:
+    """Return what a part records; makes the choice it needs, if it needs one."""
     if name not in PARTS:
         raise SystemExit(f"No part {name!r}; there are {', '.join(PARTS)}.")
-    if name == "audit":
-        return ["audit", str(point(runs)), *PARTS[name].split(), "-o", str(runs / name)]
-    out = ["sweep", *PARTS[name].split(), "-o", str(runs / name), "--dtype", "bfloat16"]
-    if name.endswith("priced"):
-        out += _values(levels(runs, "traces" if name == "priced" else f"{name[:-7]}-traces"))
-    if name.endswith("matched"):
-        out += _values(thresholds(runs, "traces" if name == "matched" else f"{name[:-8]}-traces"))
-    return out
+    chosen = PARTS[name]
+    if name not in CHOICES:
+        return chosen
+    specs = CHOICES[name](runs, "traces").values()
+    values = tuple(dict.fromkeys(spec for spec in specs if spec != "strict"))
+    return chosen.model_copy(update={"values": values})
 
 
 def _sweep(
-    preset: str, drafter: str = EAGLE, *, prompts: int = 24, more: str = "", values: str = ""
-) -> str:
-    """Return the arguments of a sweep on prompts that nothing was chosen on."""
-    words = [preset, f"--task {OTHERS} --drafter {drafter} --prompts {prompts} --batch-size 16"]
-    words += [more or f"--gamma 7 -n {NUM_TOKENS}", *(f"--value {v}" for v in values.split())]
-    return " ".join(words)
+    preset: str,
+    drafter: str = EAGLE,
+    *values: str,
+    prompts: int = 16,
+    tokens: int | None = NUM_TOKENS,
+    **more: Any,
+) -> SweepSettings:
+    """Return a sweep on prompts that nothing is chosen on."""
+    tasks = more.pop("tasks", (OTHERS,))
+    return SweepSettings(
+        preset=preset,
+        questions=Questions(tasks=tasks, num_prompts=prompts),
+        drafter=drafter,
+        values=values,
+        batch_size=16,
+        natural=NaturalEos(max_new_tokens=tokens),
+        **{"gamma": 7, **more},
+    )
 
 
-PARTS = {
-    "traces": (
-        f"matched_regret --task {DISCOVERY} --drafter {EAGLE} --gamma 7 --value strict "
-        f"--divergence --prompts 320 -n 96 --batch-size 16"
+PARTS: dict[str, Any] = {
+    "traces": _sweep(
+        "matched_regret",
+        EAGLE,
+        "strict",
+        prompts=320,
+        tokens=96,
+        tasks=(DISCOVERY,),
+        divergence=True,
     ),
     "priced": _sweep("matched_regret", prompts=320),
-    "gate": _sweep("gate", values="0 0.05 0.25 0.5 inf"),
-    "budget": _sweep("budget", values="0 2 8 32"),
-    "gamma": _sweep("gamma", more="-n 48"),
+    "gate": _sweep("gate", EAGLE, "0", "0.05", "0.25", "0.5", "inf"),
+    "budget": _sweep("budget", EAGLE, "0", "2", "8", "32"),
+    "gamma": _sweep("gamma", gamma=5),
     "matched": _sweep("matched_regret"),
-    "ngram-traces": (
-        f"matched_regret --task {DISCOVERY} --drafter ngram --gamma 7 --value strict "
-        f"--divergence --prompts 48 -n 48 --batch-size 16"
+    "ngram-traces": _sweep(
+        "matched_regret", NGRAM, "strict", prompts=32, tasks=(DISCOVERY,), divergence=True
     ),
-    "ngram-budget": _sweep("budget", NGRAM, prompts=16, values="2 8 32"),
-    "self-budget": _sweep("budget", SELF, prompts=16, more="--gamma 7 -n 32", values="2 8 32"),
-    "quality": (
-        f"budget --task small_exact --drafter {EAGLE} --gamma 7 --prompts 64 --batch-size 16 "
-        f"--value 2 --value 8 --value 32"
+    "ngram-budget": _sweep("budget", NGRAM, "2", "8", "32"),
+    "self-budget": _sweep("budget", SELF, "2", "8", "32", tokens=32),
+    "quality": _sweep(
+        "budget", EAGLE, "2", "8", "32", tasks=("small_exact",), prompts=48, tokens=None
     ),
-    "block_cap": _sweep("block_cap", values="1 none"),
-    "audit": (
-        f"--task {OTHERS} --task small_exact --prompts 48 --work-prompts 4 --work-tokens 32 -n 32"
-    ),
-    "ngram-gate": _sweep("gate", NGRAM, prompts=16, values="0 0.25 inf"),
-    "ngram-gamma": _sweep("gamma", NGRAM, prompts=16, more="-n 48", values="3 7"),
-    "self-gate": _sweep("gate", SELF, prompts=16, more="--gamma 7 -n 32", values="0 0.25 inf"),
-    "self-gamma": _sweep("gamma", SELF, prompts=16, more="-n 32", values="3 7"),
-    "target-budget": _sweep("budget", ITSELF, prompts=8, more="--gamma 7 -n 32", values="8"),
+    "audit": None,
+    "block_cap": _sweep("block_cap", EAGLE, "1", "none"),
+    "ngram-gate": _sweep("gate", NGRAM, "0", "0.25", "inf"),
+    "ngram-gamma": _sweep("gamma", NGRAM, "3", "7", gamma=5),
+    "self-gate": _sweep("gate", SELF, "0", "0.25", "inf", tokens=32),
+    "self-gamma": _sweep("gamma", SELF, "3", "7", tokens=32, gamma=5),
+    "target-budget": _sweep("budget", ITSELF, "8", prompts=8, tokens=32),
 }
-"""Run directory -> arguments of ``lenity sweep`` (audit: of ``lenity audit``); the most telling
-ones first."""
+"""Run directory -> what its sweep records; the most telling ones first. ``audit`` is AUDIT."""
+AUDIT = AuditSettings(
+    questions=Questions(tasks=(OTHERS, "small_exact"), num_prompts=32),
+    work_prompts=4,
+    fixed=FixedWork(new_tokens=32),
+    natural=NaturalEos(max_new_tokens=32),
+)
 
 
 def point(runs: Path) -> Path:
@@ -232,9 +302,8 @@ def thresholds(runs: Path, traces: str) -> dict[str, str]:
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-def _values(chosen: dict[str, str]) -> list[str]:
-    specs = dict.fromkeys(spec for spec in chosen.values() if spec != "strict")
-    return [word for spec in specs for word in ("--value", spec)]
+CHOICES = {"priced": levels, "matched": thresholds}
+"""Parts whose rules replay chooses."""
 
 
 if __name__ == "__main__":

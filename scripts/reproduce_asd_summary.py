@@ -30,7 +30,7 @@ from lenity.workbench.opportunity import Opportunity, opportunity
 from lenity.workbench.pairing import Pairs, mean_logprob, score
 from lenity.workbench.records import SampleRecord
 from lenity.workbench.repetition import summarise_texts
-from lenity.workbench.rundir import RunDir
+from lenity.workbench.rundir import RECORDS, RunDir
 from scripts.reproduce_asd import FAMILIES, PARTS, command, levels, strict_traces, thresholds
 from scripts.reproduce_asd_replay import (
     RESAMPLES,
@@ -68,7 +68,8 @@ def main() -> int:
 
 def summarise(runs: Path) -> dict[str, Any]:
     """Return all figures of the pages, by part; parts without a record are left out."""
-    known = [name for name in PARTS if (runs / name / "records.jsonl").is_file()]
+    files = {name: runs / name / RECORDS for name in PARTS}
+    known = [name for name, file in files.items() if file.is_file() and file.stat().st_size]
     out: dict[str, Any] = {"runs": {name: about(runs, name) for name in known}}
     out["arms"] = {
         name: by_family(arms_of(runs / name))
@@ -229,6 +230,8 @@ def live(runs: Path) -> dict[str, Any]:
     specs = list(dict.fromkeys(chosen.values()))
     measured = Spending.of_records(arms_of(runs / "priced"))
     said = predicted(runs / "traces", specs)
+    families = np.array([item.split("/")[1] for _, item in measured.prompts])
+    groups = {family: families == family for family in FAMILIES}
     rows = []
     for name in dict.fromkeys(key.partition(" at ")[2] for key in chosen):
         own, other = chosen[f"priced at {name}"], chosen[f"asd at {name}"]
@@ -238,15 +241,23 @@ def live(runs: Path) -> dict[str, Any]:
             measured.named(["strict", *(v for k, v in chosen.items() if k.startswith(rule))])
             for rule in ("priced", "asd")
         ]
-        rng = np.random.default_rng(SEED)
         rows.append(
             {
                 "asked": float(name),
                 "settings": {spec: _setting(measured, said, spec) for spec in (own, other)},
-                **level_row(compare([(curves[0], curves[1])], level, rng, resamples=RESAMPLES)),
+                **_live_row(curves, level),
+                "families": {
+                    family: _live_row([curve.only(kept) for curve in curves], level)
+                    for family, kept in groups.items()
+                },
             }
         )
     return {"prompts": len(measured.prompts), "strict": _strict(measured, said), "levels": rows}
+
+
+def _live_row(curves: Sequence[Spending], level: float) -> dict[str, Any]:
+    rng = np.random.default_rng(SEED)
+    return level_row(compare([(curves[0], curves[1])], level, rng, resamples=RESAMPLES))
 
 
 def _strict(measured: Spending, said: Spending) -> dict[str, float]:

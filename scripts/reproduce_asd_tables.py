@@ -258,17 +258,12 @@ def _priced_families(summary: Summary) -> str:
 
 
 def _priced_live(summary: Summary) -> str:
-    header = ["nats per request", "priced", "ASD", "difference, %"]
-    rows = [
-        [
-            f"{row['level']:.2f}",
-            f"{row['own']:.3f}",
-            f"{row['other']:.3f}",
-            gain(row["difference"]),
-        ]
-        for row in summary["live"]["levels"]
-    ]
-    return table(header, rows)
+    rows = []
+    for row in summary["live"]["levels"]:
+        for family, found in {"all": row, **row["families"]}.items():
+            cells = [f"{found['own']:.3f}", f"{found['other']:.3f}", gain(found["difference"])]
+            rows.append([family, f"{found['level']:.2f}", *cells])
+    return table(["family", "nats per request", "priced", "ASD", "difference, %"], rows)
 
 
 def _predicted_measured(summary: Summary) -> str:

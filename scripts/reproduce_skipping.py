@@ -51,27 +51,24 @@ from lenity.workbench.provenance import collect
 from lenity.workbench.rundir import RunDir
 from scripts.remembering_drafter import RememberingDrafter, remembering_drafter
 from scripts.remembering_target import RememberingTarget
+from scripts.reproduce_skipping_grids import (
+    COUNTS,
+    GATED,
+    LENIENCE,
+    MIN_PREFIX,
+    MIN_PREFIXES,
+    PERIODS,
+    TOP_K,
+    grids,
+)
 from scripts.reproduce_skipping_summary import summarise
 
 FAMILY = ("data",)
 SEEN = 800
 """Prompts whose replies train_masked_drafter.py learns from; those behind them were not seen."""
-GAMMA, STEPS, NEW_TOKENS, BATCH = 8, 4, 96, 8
-MIN_PREFIX = 2
-"""K_min of the grids: as many draft tokens as strict accepts, 3.8, times the paper's share of
-drafting in a round's cost, 0.4, is 1.5; a skip of more pays there."""
+GAMMA, STEPS, TRACE_TOKENS, NEW_TOKENS, BATCH = 8, 4, 96, 64, 8
+GROUPS = ("signals", "baselines", "gates", "min_prefix")
 STAGES = ("traces", "offline", "costs", "online", "page")
-
-RAW = [(b, c) for b in (0.90, 0.95) for c in (0.995, 0.99, 0.98, 0.97, 0.95, 0.93, 0.90)]
-RAW += [(0.80, 0.93), (0.80, 0.85), (0.70, 0.70), (0.60, 0.50)]
-MARGINAL = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90, 0.85)
-CONDITIONAL = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90, 0.85, 0.80)
-LENIENCE = (0.99, 0.975, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3)
-TOP_K, PERIODS, COUNTS = (2, 3, 5), (3, 4, 8), (2, 4)
-MIN_PREFIXES = (0, 3, 4, 5, 6, 7, 8)
-GATED = {"raw": (0.90, 0.93), "conditional": (0.90, 0.90)}
-"""The published grids, and the gates that are left out one by one. ``product`` is the rule
-conditional with the drafter's own confidence for a predictor, over conditional's grid."""
 VARIANTS = "variants.json"
 """Which variant of each predictor goes online: the one with the lower loss offline."""
 
@@ -116,7 +113,7 @@ def _rendered(target: Any, text: str) -> list[int]:
 def traces(run: Path, target: Any, drafter: RememberingDrafter, count: int) -> None:
     """Decode strictly; keep what the drafter said of every block, and how far strict went."""
     decoder = lenity.Decoder(target=target, drafter=drafter, max_batch_size=BATCH)
-    settings = GenerationSettings(gamma=GAMMA, max_new_tokens=NEW_TOKENS)
+    settings = GenerationSettings(gamma=GAMMA, max_new_tokens=TRACE_TOKENS)
     asked, began = trace_prompts(target, count), time.perf_counter()
 
     def say(done: int) -> None:
@@ -174,7 +171,7 @@ def costs(run: Path, target: Any, folder: Path) -> None:
     file = run / "costs.json"
     if file.is_file():
         return
-    drafter = lenity.drafter("masked_diffusion", model=folder, steps=STEPS, dtype="bfloat16")
+    drafter = lenity.drafter("masked_diffusion", model=str(folder), steps=STEPS, dtype="bfloat16")
     decoder = lenity.Decoder(target=target, drafter=drafter)
     rounds = [
         made
@@ -191,14 +188,25 @@ def costs(run: Path, target: Any, folder: Path) -> None:
     file.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def arms(run: Path, drafter: str) -> list[Arm]:
-    """Return the arms: strict, published grids, K_min, periodic, and gates left out."""
+def arms(run: Path, drafter: str) -> dict[str, list[Arm]]:
+    """Return the arms by group, each group with a strict of its own.
+
+    signals: the grids of every signal; baselines: lenience, top-k, periodic; gates: those left
+    out one by one; min_prefix: K_min.
+    """
     base = Arm(name="strict", drafter=drafter, gamma=GAMMA, batch_size=BATCH)
-    skips = {name: spec for name, spec in _skips(run)}
-    found = [base] + [base.renamed(n, skip=spec, shadow=True) for n, spec in skips.items()]
+    groups: dict[str, list[Arm]] = {name: [base] for name in GROUPS}
+    for name, spec in _skips(run):
+        groups[_group(name)].append(base.renamed(name, skip=spec, shadow=True))
     relaxed = {f"lenience {ratio}": f"lenience:ratio={ratio}" for ratio in LENIENCE}
     relaxed |= {f"top_k {k}": f"top_k:k={k}" for k in TOP_K}
-    return found + [base.renamed(name, policy=spec) for name, spec in relaxed.items()]
+    groups["baselines"] += [base.renamed(name, policy=spec) for name, spec in relaxed.items()]
+    return groups
+
+
+def _group(name: str) -> str:
+    first = name.split()[0]
+    return first if first in GROUPS else "baselines" if first == "periodic" else "signals"
 
 
 def _skips(run: Path) -> Iterator[tuple[str, str]]:
@@ -212,13 +220,7 @@ def _skips(run: Path) -> Iterator[tuple[str, str]]:
         knobs = f"local={local},prefix={prefix},min_prefix={least}"
         return f"{name}:{knobs}" + (f",predictor={places[rule]}" if rule in places else "")
 
-    grids = {
-        "raw": RAW,
-        "marginal": [(gate, gate) for gate in MARGINAL],
-        "conditional": [(0.90, prefix) for prefix in CONDITIONAL],
-        "product": [(0.90, prefix) for prefix in CONDITIONAL],
-    }
-    for rule, pairs in grids.items():
+    for rule, pairs in grids().items():
         for local, prefix in pairs:
             yield f"{rule} {local} {prefix}", spec(rule, local, prefix)
     for period, count in product(PERIODS, COUNTS):
@@ -231,33 +233,34 @@ def _skips(run: Path) -> Iterator[tuple[str, str]]:
 
 
 def online(run: Path, target: Any, drafter: RememberingDrafter, chosen: Any) -> None:
-    """Decode held-out prompts in every arm, block by block, until time is up."""
-    every = arms(run, str(drafter))
+    """Decode held-out prompts, a batch of them in every arm before the next, until time is up."""
     texts = [text for _, text in prompts(FAMILY, chosen.prompts, held_out=True)]
     jobs = [
         Job(task="data@1", item_id=text, prompt_ids=tuple(_rendered(target, text)))
         for text in texts
     ]
-    stored = {"arms": [arm.model_dump(mode="json") for arm in every], "new_tokens": NEW_TOKENS}
-    origin = collect(target=target_facts(target))
-    made = RunDir.create(run / "online", begin("sweep", stored, origin))
-    began = time.perf_counter()
-
-    def say(done: int, total: int, seconds: float) -> None:
-        if done % len(every) == 0:
-            print(f"online: {done} of {total}, {time.perf_counter() - began:.0f} s", flush=True)
-
-    with made.held():
+    groups, origin = arms(run, str(drafter)), collect(target=target_facts(target))
+    runs = {
+        name: RunDir.create(run / "online" / name, begin("sweep", _stored(every), origin))
+        for name, every in groups.items()
+    }
+    began, deadline = time.perf_counter(), Deadline(chosen.minutes)
+    for start, (name, every) in product(range(0, len(jobs), BATCH), groups.items()):
         outcome = natural_eos(
             Arms(target, every, drafters={str(drafter): drafter}),
-            jobs,
+            jobs[start : start + BATCH],
             NaturalEos(max_new_tokens=NEW_TOKENS, block_size=BATCH),
-            made,
-            progress=say,
-            deadline=Deadline(chosen.minutes),
+            runs[name],
+            deadline=deadline,
         )
-    made.pause(outcome.missing)
-    print(json.dumps({"done": outcome.done, "failed": outcome.failed}))
+        seconds = time.perf_counter() - began
+        print(f"online: {name}, prompts from {start}: {outcome}, {seconds:.0f} s", flush=True)
+    for made in runs.values():
+        made.pause()
+
+
+def _stored(every: list[Arm]) -> dict[str, Any]:
+    return {"arms": [arm.model_dump(mode="json") for arm in every], "new_tokens": NEW_TOKENS}
 
 
 if __name__ == "__main__":

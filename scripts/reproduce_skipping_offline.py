@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,16 @@ from lenity.workbench.diagnostics import (
     feasible_lengths,
     gate_ablation,
     permutation_test,
+    permuted,
     prefix_scores,
     read_blocks,
 )
+from scripts.reproduce_skipping_grids import GATED, MIN_PREFIX, MIN_PREFIXES, grids
+from scripts.reproduce_skipping_predicted import Setting, any_threshold, at_agreement, predicted
 
 GATES = {"raw": (0.90, 0.93), "marginal": (0.90, 0.90), "conditional": (0.90, 0.90)}
 """The paper's, for the permutation and the gates left out."""
+LONG = 5
 PRECISIONS = (0.95, 0.90, 0.80)
 RESAMPLES = 200
 
@@ -48,7 +53,29 @@ def offline_summary(run: Path) -> dict[str, Any]:
         "at_risk": _scored(_at_risk(logs), raw, prompts, "conditional"),
         "gates": {name: _gates(log) for name, log in logs.items()},
         "at_precision": {name: _at_precision(log) for name, log in logs.items()},
+        "predicted": (rows := predicted(_by_signal(logs), prompts, _settings())),
+        "at_agreement": at_agreement(rows),
+        "any_threshold": any_threshold(_by_signal(logs), MIN_PREFIX),
     }
+
+
+def _by_signal(logs: dict[str, LoggedBlocks]) -> dict[str, LoggedBlocks]:
+    """Return the logs the published grids are tried on; ``product`` gates raw's by its product."""
+    found = {"raw": logs["raw"], "product": replace(logs["raw"], signal="conditional")}
+    return found | {name: logs[f"{name} hidden"] for name in ("marginal", "conditional")}
+
+
+def _settings() -> dict[str, Setting]:
+    """Return the grids, and K_min."""
+    found = {}
+    for signal, pairs in grids().items():
+        for local, prefix in pairs:
+            found[f"{signal} {local} {prefix}"] = (signal, local, prefix, MIN_PREFIX)
+    for signal, (local, prefix) in GATED.items():
+        for least in (MIN_PREFIX, *MIN_PREFIXES):
+            found[f"min_prefix {signal} {least}"] = (signal, local, prefix, least)
+    names = ("signal", "local", "prefix", "least")
+    return {k: Setting(**dict(zip(names, v, strict=True))) for k, v in found.items()}
 
 
 def _prompts(file: Path) -> list[str]:
@@ -135,12 +162,15 @@ def _gates(log: LoggedBlocks) -> dict[str, Any]:
     """Return the permutation, and each gate by itself, at the paper's gates."""
     local, prefix = GATES[log.signal]
     shuffled = permutation_test(log, local, prefix)
+    long, long_shuffled = _long_prefixes(log, local, prefix)
     spread = np.quantile(shuffled.repetitions, [0.025, 0.975])
     return {
         "gates": [local, prefix],
         "before": shuffled.before,
         "after": shuffled.after,
         "after_range": [float(v) for v in spread],
+        "long_before": long,
+        "long_after": long_shuffled,
         "ablation": {
             outcome.gates: {
                 "skips": outcome.skipped_blocks / outcome.blocks,
@@ -151,6 +181,16 @@ def _gates(log: LoggedBlocks) -> dict[str, Any]:
             for outcome in gate_ablation(log, local, prefix)
         },
     }
+
+
+def _long_prefixes(log: LoggedBlocks, local: float, prefix: float) -> tuple[float, float]:
+    """Return the share of blocks with K^ >= LONG, before shuffling and after (mean of 100)."""
+    rng = np.random.default_rng(0)
+    shares = [
+        float((feasible_lengths(permuted(log, rng), local, prefix) >= LONG).mean())
+        for _ in range(100)
+    ]
+    return float((feasible_lengths(log, local, prefix) >= LONG).mean()), float(np.mean(shares))
 
 
 def _at_precision(log: LoggedBlocks) -> dict[str, float]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts.reproduce_skipping_grids import MIN_PREFIX, PAPER_DRAFT_SHARE
 from scripts.reproduce_skipping_plots import plot_frontier, plot_min_prefix
 
 PAPER_SAVINGS = {"raw": 13.5, "conditional": 12.5, "marginal": 9.6, "lenience": 4.6}
@@ -23,14 +24,16 @@ PAPER_GATES = {
 """Relative calls and pass@1; strict's is 0.9085."""
 PAPER_PERIODIC = {3: (0.7939, 0.7417), 4: (0.8502, 0.7542), 8: (0.9540, 0.6989)}
 """Relative calls and strict-token agreement."""
+WHOLE = {"raw": "raw 0.9 0.93", "conditional": "conditional 0.9 0.9"}
+"""Arms of the grids at which gates are left out and K_min is moved."""
 PAPER_SHUFFLED = {"raw": (8.75, 1.59), "marginal": (6.86, 1.00), "conditional": (8.76, 2.11)}
 
 
 def write_page(page: Path) -> None:
     """Write the plots, and the tables into skipping.md where it is there."""
     found = json.loads((page / "skipping.json").read_text())
-    plot_frontier(found["online"], page / "skipping-frontier.svg")
-    plot_min_prefix(found["online"], page / "skipping-min-prefix.svg")
+    plot_frontier(found, page / "skipping-frontier.svg")
+    plot_min_prefix(found, page / "skipping-min-prefix.svg")
     text = page / "skipping.md"
     if text.is_file():
         text.write_text(fill(text.read_text(), tables(found)))
@@ -54,9 +57,11 @@ def tables(found: Mapping[str, Any]) -> dict[str, str]:
         "precision": _precision(offline["at_precision"]),
         "shuffled": _shuffled(offline["gates"]),
         "equal_quality": _equal_quality(online),
-        "points": _points(online["arms"]),
+        "points": _points(online["arms"], offline["predicted"]),
+        "agreement": _agreement(offline["at_agreement"], offline["any_threshold"]),
+        "gates_offline": _gates_offline(offline["gates"]),
         "gates": _gates(online["arms"]),
-        "min_prefix": _min_prefix(online["arms"]),
+        "min_prefix": _min_prefix(online, offline["predicted"]),
         "periodic": _periodic(online["arms"]),
     }
 
@@ -95,10 +100,11 @@ def _shuffled(gates: Mapping[str, Any]) -> str:
                 " / ".join(f"{gate:g}" for gate in row["gates"]),
                 f"{row['before']:.2f}",
                 f"{row['after']:.2f} ({low:.2f}–{high:.2f})",
+                f"{100 * row['long_before']:.1f} → {100 * row['long_after']:.1f} %",
                 "–" if paper is None else f"{paper[0]:.2f} → {paper[1]:.2f}",
             ]
         )
-    return _table(["signal", "gates", "tokens pass", "shuffled", "paper"], rows)
+    return _table(["signal", "gates", "tokens pass", "shuffled", "5 or more pass", "paper"], rows)
 
 
 def _percent(value: float) -> str:
@@ -138,34 +144,71 @@ def _equal_quality(online: Mapping[str, Any]) -> str:
     return _table([*head, "FullPrefix", "log-probability, nats a token", "paper"], rows)
 
 
-def _points(arms: Mapping[str, Any]) -> str:
+def _points(arms: Mapping[str, Any], predicted: Mapping[str, Any]) -> str:
     rules = ("raw", "marginal", "conditional", "product", "lenience", "top_k", "periodic")
-    rows = [
-        [
-            name,
-            _range(row["calls"]),
-            f"{row['blocks'][0]:.3f}",
-            _share(row["strict_token"]),
-            _share(row["full_prefix"]),
-            _nats(row["logprob"]),
-            "–" if row["exact"] is None else f"{100 * row['exact'][0]:+.0f}".replace("-", "−"),
-            _percent(row["same_text"]),
-            _percent(row["repeated"]),
-        ]
-        for name, row in arms.items()
-        if name == "strict" or name.split()[0] in rules
-    ]
-    head = ["arm", "relative calls", "relative blocks", "StrictToken", "FullPrefix"]
-    return _table([*head, "log-probability", "exact, points", "same text", "repeated"], rows)
+    rows = []
+    for name, row in arms.items():
+        if name != "strict" and name.split()[0] not in rules:
+            continue
+        guess = predicted.get(name)
+        rows.append(
+            [
+                name,
+                "–" if guess is None else f"{guess['calls'][0]:.3f}",
+                _range(row["calls"]),
+                f"{row['blocks'][0]:.3f}",
+                "–" if guess is None else f"{guess['full_prefix']:.3f}",
+                _share(row["full_prefix"]),
+                _share(row["strict_token"]),
+                _nats(row["logprob"]),
+                "–" if row["exact"] is None else f"{100 * row['exact'][0]:+.0f}".replace("-", "−"),
+                _percent(row["same_text"]),
+                _percent(row["repeated"]),
+            ]
+        )
+    head = ["arm", "calls, predicted", "calls", "blocks", "FullPrefix, predicted", "FullPrefix"]
+    return _table(
+        [*head, "StrictToken", "log-probability", "exact, points", "same text", "repeated"], rows
+    )
+
+
+def _agreement(signals: Mapping[str, Any], finest: Mapping[str, Any]) -> str:
+    levels = list(next(iter(signals.values())))
+    rows = []
+    for signal, found in signals.items():
+        cells = [signal]
+        for level in levels:
+            if found[level] is None:
+                cells.append("none")
+                continue
+            name, *calls = found[level]
+            saved, most, least = (100 * (1 - value) for value in calls)
+            gates = name.removeprefix(f"{signal} ").replace(" ", "/")
+            cells.append(f"{saved:.1f} % ({least:.1f}–{most:.1f}) at {gates}")
+        rows.append(cells)
+    for signal, calls_at in finest.items():
+        saved = [f"{100 * (1 - calls_at[level]):.1f} %" for level in levels]
+        rows.append([f"{signal}, any threshold", *saved])
+    return _table(["signal", *(f"FullPrefix ≥ {level}" for level in levels)], rows)
+
+
+def _gates_offline(gates: Mapping[str, Any]) -> str:
+    rows = []
+    for name in ("raw", "conditional hidden"):
+        for gate, row in gates[name]["ablation"].items():
+            cells = [name, {"full": "both"}.get(gate, gate), f"{row['tokens']:.2f}"]
+            rows.append([*cells, _share(row["strict_token"]), _share(row["full_prefix"])])
+    return _table(["signal", "gates", "tokens a block", "StrictToken", "FullPrefix"], rows)
 
 
 def _gates(arms: Mapping[str, Any]) -> str:
-    full = {"raw": "raw 0.9 0.93", "conditional": "conditional 0.9 0.9"}
     rows = []
     for rule, paper in PAPER_GATES.items():
-        names = {"both": full[rule], **{g: f"gates {rule} {g}" for g in ("local", "prefix")}}
+        names = {"both": WHOLE[rule], **{g: f"gates {rule} {g}" for g in ("local", "prefix")}}
         for gate, name in names.items():
-            row = arms[name]
+            row = arms.get(name)
+            if row is None:
+                continue
             cells = [rule, gate, _range(row["calls"]), f"{row['blocks'][0]:.3f}"]
             cells += [_share(row["full_prefix"]), _nats(row["logprob"])]
             rows.append([*cells, "{:.3f}, {:.4f}".format(*paper[gate])])
@@ -173,25 +216,32 @@ def _gates(arms: Mapping[str, Any]) -> str:
     return _table([*head, "log-probability", "paper: calls, pass@1"], rows)
 
 
-def _min_prefix(arms: Mapping[str, Any]) -> str:
+def _min_prefix(online: Mapping[str, Any], predicted: Mapping[str, Any]) -> str:
+    share = online["draft_share"]
     rows = []
-    for rule, whole in (("raw", "raw 0.9 0.93"), ("conditional", "conditional 0.9 0.9")):
-        names = [n for n in arms if n.startswith(f"min_prefix {rule}")]
-        steps = {int(n.split()[-1]): n for n in names} | {2: whole}
-        for least, name in sorted(steps.items()):
-            row = arms[name]
-            cells = [rule, str(least), _range(row["calls"]), f"{row['blocks'][0]:.3f}"]
-            cells += [f"{row['seconds'][key]:.3f}" for key in ("ours", "paper")]
-            rows.append([*cells, _share(row["full_prefix"]), _nats(row["logprob"])])
-    head = ["signal", "K_min", "relative calls", "relative blocks", "time, our costs"]
-    return _table([*head, "time, paper's costs", "FullPrefix", "log-probability"], rows)
+    for rule, whole in WHOLE.items():
+        names = [n for n in predicted if n.startswith(f"min_prefix {rule}")]
+        for name in sorted(names, key=lambda n: int(n.split()[-1])):
+            guess = predicted[name]
+            calls, blocks = guess["calls"][0], guess["blocks"]
+            is_grid = name.endswith(f" {MIN_PREFIX}")
+            row = online["arms"].get(whole if is_grid else name)
+            times = [part * blocks + (1 - part) * calls for part in (PAPER_DRAFT_SHARE, share)]
+            cells = [rule, name.split()[-1], f"{calls:.3f}", f"{blocks:.3f}"]
+            cells += [f"{time:.3f}" for time in times]
+            measured = [_range(row["calls"]), f"{row['blocks'][0]:.3f}"] if row else ["–", "–"]
+            rows.append([*cells, *measured])
+    head = ["signal", "K_min", "calls, predicted", "blocks, predicted", "time, paper's costs"]
+    return _table([*head, "time, our costs", "calls, measured", "blocks, measured"], rows)
 
 
 def _periodic(arms: Mapping[str, Any]) -> str:
     rows = []
     for period, paper in PAPER_PERIODIC.items():
         for count in (2, 4):
-            row = arms[f"periodic {period} {count}"]
+            row = arms.get(f"periodic {period} {count}")
+            if row is None:
+                continue
             cells = [f"{period}, {count}", _range(row["calls"]), _share(row["strict_token"])]
             cells += [_share(row["full_prefix"]), _nats(row["logprob"])]
             rows.append([*cells, "{:.3f}, {:.3f}".format(*paper)])

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -37,8 +37,6 @@ from scripts.reproduce_skipping_page import write_page
 MARGIN = 0.02
 """Nats a token the target's mean log-probability may be lower by, as in the workbench."""
 RESAMPLES = 2000
-PAPER_DRAFT_SHARE = 0.4
-"""c_D / (c_D + c_V) that fits the paper's K_min table: speeds over relative blocks and calls."""
 
 Records = Sequence[SampleRecord]
 
@@ -65,44 +63,54 @@ def _rounded(value: Any) -> Any:
 
 
 def online_summary(run: Path, costs: Mapping[str, float]) -> dict[str, Any]:
-    """Return a row for every arm, over the prompts that every arm answered."""
-    by_arm: dict[str, dict[str, SampleRecord]] = {}
-    for record in RunDir.open(run / "online").records():
-        if record.status == "ok":
-            by_arm.setdefault(record.arm, {})[record.item_id] = record
-    shared = [item for item in by_arm["strict"] if all(item in own for own in by_arm.values())]
-    arms = {arm: [own[item] for item in shared] for arm, own in by_arm.items()}
+    """Return a row for every arm, over the prompts that every arm of its group answered."""
     share = costs["draft_seconds"] / (costs["draft_seconds"] + costs["target_seconds"])
-    strict = arms["strict"]
+    found = {place.name: _arms(place) for place in sorted((run / "online").iterdir())}
+    groups = {name: own for name, own in found.items() if own}
+    rows: dict[str, Any] = {}
+    for own in groups.values():
+        rows |= {arm: _row(records, own["strict"]) for arm, records in own.items()}
+    strict = groups["signals"]["strict"]
     counts = Counts.of(strict)
-    rows = {arm: _row(own, strict, share) for arm, own in arms.items()}
     return {
-        "prompts": len(shared),
+        "prompts": {name: len(own["strict"]) for name, own in groups.items()},
         "draft_share": share,
         "break_even": break_even(counts.accepted / counts.draft_passes, share, 1 - share),
         "accepted": counts.accepted / counts.draft_passes,
         "tokens_per_pass": counts.emitted / counts.target_passes,
         "exact": {"prompts": len(_exact_pairs(strict, strict)[0]), "strict": _exact_rate(strict)},
         "arms": rows,
-        "equal_quality": _equal_quality(arms, rows),
+        "equal_quality": _equal_quality(groups, rows),
     }
 
 
-def _row(own: Records, strict: Records, share: float) -> dict[str, Any]:
+def _arms(place: Path) -> dict[str, list[SampleRecord]]:
+    """Return the records of a group's arms, over the prompts that all of them answered.
+
+    Nothing where those are fewer than 2: an arm of the group is still to come.
+    """
+    made = RunDir.open(place)
+    names = [arm["name"] for arm in cast(Any, made.manifest.settings["arms"])]
+    by_arm: dict[str, dict[str, SampleRecord]] = {name: {} for name in names}
+    for record in made.records():
+        if record.status == "ok":
+            by_arm[record.arm][record.item_id] = record
+    shared = [item for item in by_arm["strict"] if all(item in own for own in by_arm.values())]
+    if len(shared) < 2:
+        return {}
+    return {arm: [own[item] for item in shared] for arm, own in by_arm.items()}
+
+
+def _row(own: Records, strict: Records) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     calls, blocks = (_relative(own, strict, rng, _of(name)) for name in ("passes", "blocks"))
     differences = _differences(own, strict)
     ours, theirs = _exact_pairs(own, strict)
     changes = [a - b for a, b in zip(ours, theirs, strict=True)]
-    seconds = {
-        name: part * (blocks.estimate + 1) + (1 - part) * (calls.estimate + 1)
-        for name, part in (("ours", share), ("paper", PAPER_DRAFT_SHARE))
-    }
     counted = Counts.of(own)
     return {
         "calls": _interval(calls, shift=1),
         "blocks": _interval(blocks, shift=1),
-        "seconds": seconds,
         "logprob": _interval(bootstrap_mean(differences, rng, resamples=RESAMPLES)),
         "exact": _interval(paired_difference_interval(changes)) if changes else None,
         "same_text": float(np.mean([a.token_ids == b.token_ids for a, b in _zip(own, strict)])),
@@ -156,7 +164,7 @@ def _interval(found: Interval, shift: float = 0.0) -> list[float]:
 
 
 def _equal_quality(
-    arms: Mapping[str, Records], rows: Mapping[str, Mapping[str, Any]]
+    groups: Mapping[str, Mapping[str, Records]], rows: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return the fewest calls of each rule at strict's quality.
 
@@ -166,6 +174,10 @@ def _equal_quality(
     """
     found: dict[str, Any] = {}
     for rule in ("raw", "marginal", "conditional", "product", "lenience", "top_k", "periodic"):
+        holding = [own for own in groups.values() if any(n.split()[0] == rule for n in own)]
+        if not holding:
+            continue
+        arms = holding[0]
         names = [name for name in arms if name.split()[0] == rule]
         fine = [n for n in names if rows[n]["logprob"][1] > -MARGIN and _exact_holds(rows[n])]
         best = min(fine, key=lambda name: float(rows[name]["calls"][0]), default=None)

@@ -16,7 +16,6 @@ from scripts.reproduce_asd_tables import PAGES, TABLES, filled, gain, table
 from tests.workbench.made import provenance, record
 
 PAGE_FILES = sorted(PAGES.glob("*.md"))
-NEEDS_A_CHOICE = ("priced", "matched")
 
 
 def parsed(arguments):
@@ -25,21 +24,58 @@ def parsed(arguments):
     return command.make_context(arguments[0], list(arguments[1:])).params
 
 
-@pytest.mark.parametrize("name", [n for n in reproduce_asd.PARTS if n not in NEEDS_A_CHOICE])
-def test_every_part_is_a_command_that_can_be_given(name, tmp_path, monkeypatch):
-    (tmp_path / "asd-point.yaml").write_text("")
-    asked = parsed(reproduce_asd.command(name, tmp_path))
-    assert asked["folder"] == tmp_path / name
-    if name == "audit":
-        return
-    settings = SweepSettings(
+@pytest.fixture
+def chosen(tmp_path):
+    """A folder of runs in which every choice is made."""
+    for name in ("levels", "thresholds"):
+        file = tmp_path / f"traces-{name}.json"
+        file.write_text(
+            json.dumps({"asd": "asd:budget=2", "none": "strict", "same": "asd:budget=2"})
+        )
+    (tmp_path / "asd-point.yaml").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [name for name in reproduce_asd.PARTS if name != "audit"])
+def test_the_command_of_a_part_records_the_same(name, chosen):
+    asked = parsed(reproduce_asd.command(name, chosen))
+    own = reproduce_asd.settings(name, chosen)
+    assert asked["folder"] == chosen / name
+    assert (asked["model"], asked["dtype"]) == ("demo:smollm2", "bfloat16")
+    said = SweepSettings(
         preset=asked["preset"],
         questions={"tasks": asked["tasks"], "num_prompts": asked["prompts"]},
         drafter=asked["drafter"],
+        policy=asked["policy"],
         gamma=asked["gamma"],
         values=tuple(asked["value"] or ()),
+        divergence=asked["divergence"],
+        batch_size=asked["batch_size"],
+        natural={"max_new_tokens": asked["max_new_tokens"]},
     )
-    assert steps(settings)[0].arm.policy == "strict"
+    assert said == own
+    assert steps(own)[0].arm.policy == "strict"
+
+
+def test_the_command_of_the_audit_records_the_same(chosen):
+    asked = parsed(reproduce_asd.command("audit", chosen))
+    audit = reproduce_asd.AUDIT
+    assert asked["point"] == chosen / "asd-point.yaml"
+    assert tuple(asked["tasks"]) == audit.questions.tasks
+    assert asked["prompts"] == audit.questions.num_prompts
+    assert (asked["work_prompts"], asked["repeats"]) == (audit.work_prompts, audit.fixed.repeats)
+    assert asked["work_tokens"] == audit.fixed.new_tokens
+    assert asked["max_new_tokens"] == audit.natural.max_new_tokens
+
+
+def test_a_part_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SystemExit, match="No part 'gates'; there are traces, priced, gate"):
+        reproduce_asd.command("gates", tmp_path)
+
+
+def test_a_choice_without_traces_says_what_to_run(tmp_path):
+    with pytest.raises(SystemExit, match="run the part traces first"):
+        reproduce_asd.settings("priced", tmp_path)
 
 
 def trace(family, index, regret, *, rounds=12):

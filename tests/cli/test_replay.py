@@ -26,3 +26,11 @@ def test_a_gamma_beyond_the_traces_is_refused(tuned, run):
     done = run("replay", str(folder), "-p", "strict", "--gamma", "50")
     assert done.exit_code == 2
     assert "gamma" in done.stderr
+
+
+def test_of_a_sweep_strict_alone_is_replayed(tiny, run_json, tmp_path):
+    folder = str(tmp_path / "run")
+    words = ("--task", "own_prompts:families=data", "--drafter", "ngram", "--prompts", "2")
+    run_json("sweep", "gamma", "-o", folder, "-m", tiny, *words, "-n", "8", "--value", "2")
+    document = run_json("replay", folder, "-p", "asd:budget=4")
+    assert document["requests"] == 2

@@ -1,5 +1,7 @@
 """``lenity report``: from a finished, read-only run."""
 
+import shutil
+
 import pytest
 
 from tests.cli.workbench import tuned
@@ -40,6 +42,20 @@ def test_two_runs_are_put_side_by_side(tuned, tmp_path, run, run_json):
     assert {row["equal"] for row in document["arms"]} == {1}
     assert (tmp_path / "both" / "report.html").is_file()
     assert "Side by side" in run("report", str(folder), "--against", str(folder), *to).stdout
+
+
+def test_a_run_is_where_one_stands(tuned, tmp_path, run_json, monkeypatch):
+    folder = tmp_path / "own"
+    shutil.copytree(tuned[0], folder)
+    monkeypatch.chdir(folder)
+    page = tmp_path / "own-report" / "report.html"
+    assert run_json("report", ".")["report"] == str(page)
+    (folder / "tables").mkdir(exist_ok=True)
+    monkeypatch.chdir(folder / "tables")
+    assert run_json("report", "..")["report"] == str(page)
+    both = run_json("report", "..", "--against", "..")
+    assert both["report"] == str(tmp_path / "own-against-own" / "report.html")
+    assert page.is_file()
 
 
 def test_force_without_a_second_run_is_refused(tuned, run):

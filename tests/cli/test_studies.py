@@ -1,9 +1,18 @@
 """What the commands of the workbench share."""
 
+import sys
+
 import pytest
 import typer
 
-from lenity.cli.studies import UNFINISHED, print_tables, progress_bar, say_missing
+from lenity.cli.studies import (
+    UNFINISHED,
+    make_study,
+    print_tables,
+    progress_bar,
+    say_missing,
+)
+from lenity.errors import MissingExtraError
 from lenity.workbench.tables import COUNT, PERCENT, PLAIN, Column, Table
 
 
@@ -62,3 +71,9 @@ def test_progress_is_quiet_where_no_terminal_is(capsys):
     with progress_bar("Audit") as tell:
         tell(1, 2, 0.5)
     assert capsys.readouterr().err == ""
+
+
+def test_a_study_asks_first_for_what_its_report_needs(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"lenity\[report\]"):
+        make_study(None, {"folder": tmp_path}, None)

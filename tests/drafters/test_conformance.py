@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from lenity.drafters import DRAFTERS, Drafter, drafter
+from lenity.engine.decode import Decoder
 from lenity.errors import ConfigError
 from lenity.models.causal import CausalLM
+from lenity.requests import Request
 from lenity.sampling import Sampling
 from tests.drafters.heads import tiny_dflash, tiny_dspark, tiny_medusa
 from tests.drafters.permuted import masked as permuted_masked
@@ -165,6 +167,22 @@ def test_batch_mates_change_nothing(case, sampling):
                 assert torch.allclose(solo.probs[0, :width], draft.probs[b, :width], atol=1e-5)
             made.finish(solo)
         together.finish(draft)
+
+
+@every_drafter
+def test_rows_of_other_rules_and_temperatures_change_nothing(case):
+    """The engine takes such rows apart, whatever a draft of this drafter carries."""
+    rules = [("strict", 0.0), ("asd:budget=2", 0.0), ("strict", 0.8), ("fuzzy", 0.0)]
+    decoder = Decoder(target=TARGET, drafter=build(case))
+    requests = [
+        Request(prompt=ids, policy=rule, settings={"temperature": t, "seed": row, "gamma": 3})
+        for row, (ids, (rule, t)) in enumerate(zip(PROMPTS, rules, strict=True))
+    ]
+    together = decoder.generate(requests, max_new_tokens=8)
+    for request, own in zip(requests, together, strict=True):
+        (alone,) = decoder.generate([request], max_new_tokens=8)
+        assert own.token_ids == alone.token_ids
+        assert [t.kind for t in own.receipt] == [t.kind for t in alone.receipt]
 
 
 @every_drafter

@@ -74,6 +74,26 @@ def test_strict_rows_and_fuzzy_rows_share_a_batch():
     assert all(r.accepted == r.evaluated for r in outs[1].rounds)
 
 
+def test_above_temperature_zero_an_ended_phase_is_strict():
+    """Every id ends the relaxed phase, so that only the first token may be relaxed."""
+    warm = SETTINGS | {"temperature": 1.0, "seed": 3}
+    strict, loose, ended = (
+        [
+            generate(decoder(rule), [start], **warm, strict_after=after).token_ids
+            for start in range(8)
+        ]
+        for rule, after in (
+            ("strict", ()),
+            ("fuzzy:threshold=inf", ()),
+            ("fuzzy:threshold=inf", tuple(range(8))),
+        )
+    )
+    assert loose != strict
+    same_start = [i for i in range(8) if ended[i][0] == strict[i][0]]
+    assert same_start
+    assert [ended[i] for i in same_start] == [strict[i] for i in same_start]
+
+
 def test_certain_draft_tokens_are_point_masses():
     """ngram: 1 - p(x) <= .6 is p(x) >= .4, whatever the drafter."""
     target, _ = models()

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from lenity.engine.decode import Decoder
 from lenity.engine.record import copy_packed
+from lenity.errors import NonFiniteError
 from lenity.ledger import to_units
 from lenity.types import TokenKind
 from tests.engine.drive import generate, table_script
@@ -69,6 +70,39 @@ class Tilt:
         tilted = logits.clone()
         tilted[1] += state
         return tilted
+
+
+class Closed:
+    """A grammar that knows nothing behind its end, or whose numbers are none there."""
+
+    def __init__(self, end, behind):
+        self.end, self.behind = end, behind
+
+    def start(self, prompt_ids):
+        return False
+
+    def advance(self, state, token_id):
+        return state or token_id == self.end
+
+    def apply(self, logits, state):
+        return torch.full_like(logits, self.behind) if state else logits
+
+
+@pytest.mark.parametrize("behind", [-torch.inf, torch.nan, torch.inf])
+@pytest.mark.parametrize(
+    ("spec", "temperature"), [("strict", 0.0), ("strict", 1e-3), ("asd:budget=8", 0.0)]
+)
+def test_rows_behind_the_end_of_a_request_decide_nothing(behind, temperature, spec):
+    """The draft goes on behind the end, where plain decoding never looks."""
+    model = cycle_model(eos=[5])
+    decoder = Decoder(target=model, drafter=ScriptedDrafter(script=oracle(model)), policy=spec)
+    asked = {"temperature": temperature, "processors": (Closed(5, behind),)}
+    out = generate(decoder, [1], gamma=8, max_new_tokens=20, **asked)
+    assert (out.token_ids, out.finish_reason) == ((2, 3, 4, 5), "stop")
+    at_end = generate(decoder, [1], gamma=8, max_new_tokens=4, ignore_eos=True, **asked)
+    assert at_end.token_ids == (2, 3, 4, 5)
+    with pytest.raises(NonFiniteError, match="block position 4"):
+        generate(decoder, [1], gamma=8, max_new_tokens=20, ignore_eos=True, **asked)
 
 
 @pytest.mark.parametrize("gamma", [0, 3])

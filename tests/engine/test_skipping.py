@@ -180,6 +180,24 @@ def test_a_stop_string_may_end_a_request_on_a_skipped_token_which_is_priced_all_
     assert ended.rounds[-1].target_passes == 1
 
 
+@pytest.mark.parametrize(("row", "place", "mate"), [(0, 27, 3), (1, 25, 3), (1, 27, 3)])
+def test_a_pass_for_one_that_ends_on_a_skipped_token_leaves_its_mates_cache_alone(row, place, mate):
+    """In the round in which one row ends, its mate is verified: what that wrote is read later."""
+    skip = "raw:local=0.1,prefix=0.05,min_prefix=1,max_unverified=3,repetition_guard=false"
+    model = target()
+    model.tokenizer, kept = CharTokenizer(), model.tokenizer
+    try:
+        free = run(skip)
+        stop = model.tokenizer.decode(free[row].token_ids[: place + 1])
+        ends = Request(prompt=PROMPTS[row], settings={"stop": (stop,)})
+        mixed = run(skip, [ends if i == row else prompt for i, prompt in enumerate(PROMPTS)])
+    finally:
+        model.tokenizer = kept
+    assert mixed[row].receipt[-1].kind == TokenKind.SKIPPED
+    assert mixed[mate].token_ids == free[mate].token_ids
+    assert mixed[mate].logprobs == pytest.approx(rescored(mixed[mate])[0], abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -237,6 +237,20 @@ def test_only_rules_for_sampling_sample(name):
 
 
 @every_sampled
+def test_what_the_target_gives_nothing_is_never_accepted(name):
+    """Masked or filtered away, it is replaced, however close the laws are."""
+    laws = torch.tensor([[[0.0, 0.6, 0.4], [1.0, 0.0, 0.0]]])
+    told = torch.tensor([[[0.1, 0.5, 0.4]]])
+    no, half = torch.zeros(1, 1, dtype=torch.int64), torch.full((1, 1), 0.5)
+    draft = Draft(token_ids=no, lengths=torch.tensor([1]), probs=told)
+    for rule in rules(name):
+        verdict = verify_sampled(rule, draft, laws, accept_coins=half, next_coins=half[0])
+        assert verdict.accepted_length.tolist() == [0]
+        assert verdict.next_token_id.tolist() == [1]
+        assert not verdict.is_bonus.any()
+
+
+@every_sampled
 def test_the_strict_limit_emits_the_targets_law(name):
     rng = torch.Generator().manual_seed(7)
     rule = policy(name).strict_limit()

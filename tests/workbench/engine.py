@@ -37,8 +37,8 @@ class Engine:
 
 
 @contextmanager
-def serving(answer: Callable[[str, str], Reply]) -> Iterator[Engine]:
-    """Run an engine while the block lasts."""
+def serving(answer: Callable[[str, str], Reply], *, withheld: int = 0) -> Iterator[Engine]:
+    """Run an engine while the block lasts; ``withheld`` bytes are announced and never come."""
     engine = Engine(answer)
 
     class Handler(BaseHTTPRequestHandler):
@@ -53,7 +53,7 @@ def serving(answer: Callable[[str, str], Reply]) -> Iterator[Engine]:
                 self.send_header("Location", f"{engine.url}/elsewhere")
             if status == 429:
                 self.send_header("Retry-After", "7")
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(body) + withheld))
             self.end_headers()
             self.wfile.write(body)
 

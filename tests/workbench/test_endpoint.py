@@ -53,7 +53,23 @@ def test_a_base_is_read_from_what_people_paste(given, base):
     assert Endpoint(url=given, model="m").url == base
 
 
-@pytest.mark.parametrize("url", ["h:8000", "ftp://h/v1", "http://me:pw@h/v1", "http://h/v1?key=x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "h:8000",
+        "ftp://h/v1",
+        "http://me:pw@h/v1",
+        "http://h/v1?key=x",
+        "http://h:99999/v1",
+        "http://h:port/v1",
+        "http://h:0/v1",
+        "http://a..b/v1",
+        "http://[::1/v1",
+        "http://h h/v1",
+        "http://h/é",
+        "http://h/\nv1",
+    ],
+)
 def test_a_url_that_is_none_or_carries_a_secret_is_refused(url):
     with pytest.raises(ValidationError, match="expected"):
         Endpoint(url=url, model="m")
@@ -69,6 +85,21 @@ def test_a_key_comes_from_the_environment(monkeypatch):
     monkeypatch.delenv("SOME_KEY")
     with pytest.raises(ConfigError, match="SOME_KEY"):
         asking.ask(ASKED, "", 1)
+
+
+def test_white_space_around_a_key_is_none_of_it(monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "s3cret\r\n")
+    with serving(lambda *_: "yes") as engine:
+        client(engine.url, key_variable="SOME_KEY").ask(ASKED, "", 1)
+    assert engine.headers[0]["Authorization"] == "Bearer s3cret"
+
+
+@pytest.mark.parametrize("key", ["s3\ncret", "s3crét", "ключ", " \n"])
+def test_a_key_that_no_header_can_hold_is_refused_unseen(key, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", key)
+    with pytest.raises(ConfigError, match="SOME_KEY") as refused:
+        client("http://h", key_variable="SOME_KEY").check_key()
+    assert "s3" not in str(refused.value)
 
 
 def test_a_busy_engine_is_asked_again():
@@ -124,8 +155,46 @@ def test_a_reply_that_takes_too_long_fails():
 
 
 @pytest.mark.parametrize(
+    ("status", "error", "said"),
+    [
+        (404, ConfigError, "HTTP 404"),
+        (400, RequestFailedError, "HTTP 400"),
+        (500, RequestFailedError, "HTTP 500"),
+    ],
+)
+def test_a_refusal_that_breaks_off_is_one_all_the_same(status, error, said):
+    with serving(lambda *_: status, withheld=100) as engine, pytest.raises(error, match=said):
+        client(engine.url, retries=0).ask(ASKED, "", 1)
+
+
+def test_a_reply_that_breaks_off_is_asked_for_again():
+    waits: list[float] = []
+    with serving(lambda *_: "yes", withheld=100) as engine:
+        asking = client(engine.url, waits, retries=1)
+        with pytest.raises(RequestFailedError, match="IncompleteRead"):
+            asking.ask(ASKED, "", 1)
+    assert waits == [1.0]
+
+
+def test_a_reply_without_end_fails(monkeypatch):
+    monkeypatch.setattr("lenity.workbench.endpoint.MAX_REPLY_BYTES", 100)
+    with serving(lambda *_: "yes" * 40) as engine, pytest.raises(RequestFailedError, match="most"):
+        client(engine.url).ask(ASKED, "", 1)
+    with serving(lambda *_: "yes") as engine:
+        assert client(engine.url).ask(ASKED, "", 1).text == "yes"
+
+
+def test_half_a_character_is_written_as_none():
+    """JSON may hold a lone surrogate, and no file may."""
+    reply = rb'{"choices": [{"message": {"content": "a\ud800b"}, "finish_reason": "st\udfffop"}]}'
+    with serving(lambda *_: reply) as engine:
+        answer = client(engine.url).ask(ASKED, "", 1)
+    assert answer == Answer(text="a?b", finish_reason="st?op")
+
+
+@pytest.mark.parametrize(
     "reply",
-    [b"<html>", b"[]", {"finish_reason": "stop"}, {"message": {"content": 3}}],
+    [b"<html>", b"[]", b"[" * 200_000, {"finish_reason": "stop"}, {"message": {"content": 3}}],
 )
 def test_a_reply_of_another_form_fails(reply):
     with serving(lambda *_: reply) as engine, pytest.raises(RequestFailedError, match="repl"):

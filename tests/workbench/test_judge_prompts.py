@@ -73,6 +73,17 @@ def test_the_better_one_is_read_off_its_line(reply, better):
     assert read_better(reply) == better
 
 
+@pytest.mark.parametrize(
+    "piece", ["\n", " \n", ":", "grade:", "better: ", "grade: 7 ", "better:\n", "\n-", "7"]
+)
+@pytest.mark.parametrize("start", ["", "grade", "grade:", "better: answer ", "grade: 7"])
+def test_a_reply_of_one_piece_over_and_over_is_read_in_one_go(start, piece):
+    """Were a piece given back and tried again, this would take many minutes."""
+    reply = start + piece * (200_000 // len(piece)) + "x"
+    assert read_grade(reply) in (None, 7.0)
+    assert read_better(reply) is None
+
+
 def test_settings_are_what_they_were_once_stored():
     settings = JudgeSettings(endpoint=Endpoint(url="http://h", model="j"), every_task=True)
     assert JudgeSettings.model_validate_json(settings.model_dump_json()) == settings

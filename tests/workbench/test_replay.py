@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lenity.errors import ConfigError, ProtocolError
 from lenity.policies import POLICIES, policy
-from lenity.workbench.replay import Prediction, Replayer
+from lenity.workbench.replay import Prediction, Replayer, replayable
 from tests.reference.asd import asd
 from tests.workbench.traces import Tape, by_hand, run, tables, tiny
 
@@ -272,3 +272,13 @@ def test_a_prediction_says_so_and_survives_the_disk(strict):
     text = found.model_dump_json()
     assert json.loads(text)["label"] == "predicted"
     assert Prediction.model_validate_json(text) == found
+
+
+def test_of_a_run_strict_is_replayed_where_it_drafted_most(strict):
+    """A sweep's file has the traces of every arm, and of gamma one strict for each value."""
+    first = strict[1][0]
+    short = first.model_copy(update={"arm": "strict-2", "gamma": 2})
+    relaxed = first.model_copy(update={"arm": "asd-2", "policy": "asd", "gamma": 9})
+    assert replayable([relaxed, short, first, short]) == [first]
+    assert replayable([relaxed]) == [relaxed]  # to be refused by name
+    assert replayable([first.model_copy(update={"rounds": ()})]) == []

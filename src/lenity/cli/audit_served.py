@@ -102,8 +102,10 @@ def _run(asked: dict[str, Any]) -> None:
 
 
 def _study(asked: dict[str, Any], tell: Any) -> ServedStudy:
+    from lenity.workbench.report.write import check_installed
     from lenity.workbench.served import ServedStudy
 
+    check_installed()
     deadline = None
     if asked["max_minutes"] is not None:
         from lenity.workbench.protocols import Deadline

@@ -211,7 +211,8 @@ def refusals() -> list[dict[str, str]]:
         },
         {
             "what": "a drafter of another vocabulary",
-            "why": "ids would mean different tokens; padding differences are fine",
+            "why": "ids would mean different tokens; padding differences are fine, and a map makes "
+            "others so (id_map=content, or a file)",
         },
         {
             "what": "a relaxed policy without a drafter (lenity generate)",

@@ -22,13 +22,16 @@ def replay(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict tokens per target pass and regret of rules, in milliseconds each, without a model."""
-    from lenity.workbench.replay import Replayer
+    """Predict tokens per target pass and regret of rules, in milliseconds each, without a model.
+
+    Of a run with several arms the strict one is taken, at its largest gamma.
+    """
+    from lenity.workbench.replay import Replayer, replayable
     from lenity.workbench.tables import NATS, PERCENT, PLAIN, Column, Table
     from lenity.workbench.trace import TRACES, read_traces
 
     file = traces / TRACES if traces.is_dir() else traces
-    replayer = Replayer([trace for trace in read_traces(file) if trace.rounds])
+    replayer = Replayer(replayable(read_traces(file)))
     rows: list[dict[str, Any]] = []
     for rule in policy:
         said = replayer.predict(rule, gamma=gamma)

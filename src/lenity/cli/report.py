@@ -47,14 +47,15 @@ def report(
             "Expected --against RUN with --force, got --force alone. Name the run to compare with."
         )
     run = RunDir.open(folder)
+    place = _named(folder)
     if against is None:
-        made, name = make_report(run), f"{folder.name}-report"
+        made, name = make_report(run), f"{place.name}-report"
     else:
         from lenity.workbench.side_by_side import compare_runs
 
         made = compare_runs(run, RunDir.open(against), force=force)
-        name = f"{folder.name}-against-{against.name}"
-    page = write_report(made, to or folder.with_name(name))
+        name = f"{place.name}-against-{_named(against).name}"
+    page = write_report(made, to or place.with_name(name))
     if as_json:
         told = {"report": str(page), "run_id": run.manifest.run_id}
         print_document(told | ({} if against is None else _comparison(made)))
@@ -63,6 +64,11 @@ def report(
         out().print(f"Not comparable: {reason}")
     print_tables(made.own_tables)
     out().print(f"Report: {page}")
+
+
+def _named(folder: Path) -> Path:
+    """Return a folder by a path that ends in its name: what stands beside ``.`` has none."""
+    return folder if folder.name.strip(".") else folder.resolve()
 
 
 def _comparison(made: ReportData) -> dict[str, Any]:

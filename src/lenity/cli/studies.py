@@ -77,10 +77,15 @@ UNFINISHED = 1
 
 
 def make_study(target: LanguageModel, asked: Mapping[str, Any], progress: Any) -> Study:
-    """Return what a study runs with, of the options that all of them have."""
+    """Return what a study runs with, of the options that all of them have.
+
+    Raises MissingExtraError where the report at its end could not be written.
+    """
     from lenity.workbench.audit_run import Study
     from lenity.workbench.protocols import Deadline
+    from lenity.workbench.report.write import check_installed
 
+    check_installed()
     return Study(
         target=target,
         folder=asked["folder"],

@@ -1,4 +1,4 @@
-"""``lenity train``: a target's own replies, and drafters trained on them."""
+"""``lenity train``: a target's own replies, and what is trained on them."""
 
 from __future__ import annotations
 
@@ -42,12 +42,15 @@ class TrainingCommand(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-train = typer.Typer(no_args_is_help=True, help="Record a target's replies; train drafters on them.")
+train = typer.Typer(
+    no_args_is_help=True,
+    help="Record a target's replies; train drafters and survival predictors.",
+)
 
 
 @train.callback()
 def _group() -> None:
-    """Record a target's replies; train drafters on them."""
+    """Record a target's replies; train drafters and survival predictors."""
 
 
 train.command("survival")(survival)

@@ -16,7 +16,7 @@ from lenity.engine.score import Scored, logprobs_of, top_logprobs
 from lenity.engine.stopping import Cut, cut
 from lenity.ledger import nats_to_units, to_nats
 from lenity.scoring import check_finite, log_normalizer, rank_of
-from lenity.sequences import Commit
+from lenity.sequences import Commit, Sequence
 from lenity.types import Draft, RoundRecord, Scores, TokenKind, TokenReceipt
 
 
@@ -54,15 +54,22 @@ def commit_rows(
     """Return what this round adds to each of ``rows``, by row.
 
     Nothing is changed before every row was found finite. Raises NonFiniteError. Rows behind a
-    rejected draft token decide nothing and may be anything: a grammar may mask all of them.
+    rejected draft token, or behind one that ends the request, decide nothing and may be anything: a
+    grammar may mask all of them.
     """
     reads = _read(draft, scored.scores, decision)
     check_finite(
         [_weakest(reads[row]) for row in rows],
-        [reads[row].accepted_length for row in rows],
+        [_last_emitting(batch.rows[row], reads[row]) for row in rows],
         [batch.rows[row].name for row in rows],
     )
     return {row: _commit_row(batch, row, reads[row], scored) for row in rows}
+
+
+def _last_emitting(row: Sequence, read: _Read) -> int:
+    """Return the position of the last token that may be emitted, stop strings aside."""
+    ends = (at for at, token_id in enumerate(read.token_ids) if token_id in row.ending_ids)
+    return min(next(ends, read.accepted_length), row.room - 1)
 
 
 def _weakest(read: _Read) -> list[float]:

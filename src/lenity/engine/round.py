@@ -36,9 +36,9 @@ from lenity.policies.base import Policy
 from lenity.policies.verify import greedy_length, verify_sampled
 from lenity.sampling import Coins, Purpose, probabilities
 from lenity.sequences import Commit
-from lenity.types import Draft, Scores
+from lenity.types import Draft, DraftRecord, Scores
 
-_Rows = TypeVar("_Rows", Draft, Scores)
+_Rows = TypeVar("_Rows", Draft, DraftRecord, Scores)
 
 
 @torch.inference_mode()
@@ -52,17 +52,12 @@ def run_round(batch: Batch, *, chunk_bytes: int) -> None:
         skipped = decide(batch, draft)
     rows = [index for index, count in enumerate(skipped) if not count]
     shadow = shadow_lengths(batch, draft, skipped) if batch.has_shadow else [None] * len(batch)
-    commits: dict[int, Commit] = {}
+    # skipping rows first: what settles one writes behind the cached tokens of all
+    commits = _skip_rows(batch, draft, skipped, shadow, clock, chunk_bytes=chunk_bytes)
     hidden: HiddenStates | None = None
     if rows:
-        hidden, commits = _verify_rows(batch, draft, rows, coins, clock, chunk_bytes=chunk_bytes)
-    for index, count in enumerate(skipped):
-        if count:
-            with clock.stage("commit"):
-                commits[index] = commit_skip(batch, index, draft, count, shadow[index])
-            if commits[index].finish_reason is not None:
-                with clock.stage("target"):
-                    commits[index] = settle(batch, index, commits[index], chunk_bytes=chunk_bytes)
+        hidden, verified = _verify_rows(batch, draft, rows, coins, clock, chunk_bytes=chunk_bytes)
+        commits |= verified
     with clock.stage("commit"):
         _move_caches(batch, commits, hidden)
     seconds = clock.seconds()
@@ -70,6 +65,28 @@ def run_round(batch: Batch, *, chunk_bytes: int) -> None:
         commit = commits[index]
         batch.ledger.charge(index, commit.record.regret_units)
         row.add(replace(commit, record=replace(commit.record, seconds=seconds)))
+
+
+def _skip_rows(
+    batch: Batch,
+    draft: Draft,
+    counts: SequenceOf[int],
+    shadow: SequenceOf[int | None],
+    clock: Clock,
+    *,
+    chunk_bytes: int,
+) -> dict[int, Commit]:
+    """Commit the rows that skip ``counts[b]`` tokens; one that ends is priced at once."""
+    commits: dict[int, Commit] = {}
+    for index, count in enumerate(counts):
+        if not count:
+            continue
+        with clock.stage("commit"):
+            commits[index] = commit_skip(batch, index, draft, count, shadow[index])
+        if commits[index].finish_reason is not None:
+            with clock.stage("target"):
+                commits[index] = settle(batch, index, commits[index], chunk_bytes=chunk_bytes)
+    return commits
 
 
 def _verify_rows(
@@ -171,7 +188,8 @@ def verify(batch: Batch, draft: Draft, scores: Scores, coins: Coins) -> Decision
     for (policy, is_greedy), rows in groups.items():
         own = (draft, scores) if len(groups) == 1 else (_take(draft, rows), _take(scores, rows))
         if not is_greedy:
-            parts.append((rows, _draw_rows(batch, *own, coins, rows)))
+            is_open = None if policy.is_strict else ~is_closed(batch, draft)[rows]
+            parts.append((rows, _draw_rows(batch, *own, coins, rows, is_open)))
             continue
         allowed = relaxable if relaxable is None or len(groups) == 1 else relaxable[rows]
         units = spent if len(groups) == 1 else spent[rows]
@@ -181,7 +199,12 @@ def verify(batch: Batch, draft: Draft, scores: Scores, coins: Coins) -> Decision
 
 
 def _draw_rows(
-    batch: Batch, draft: Draft, scores: Scores, coins: Coins, rows: list[int]
+    batch: Batch,
+    draft: Draft,
+    scores: Scores,
+    coins: Coins,
+    rows: list[int],
+    is_open: Bool[Tensor, "N G"] | None,
 ) -> Decision:
     """Return what is accepted of rows at a temperature, and the token drawn behind it."""
     assert scores.logits is not None, "sampling needs the logits themselves"
@@ -195,6 +218,7 @@ def _draw_rows(
         laws,
         accept_coins=coins.uniform(Purpose.ACCEPT, draft.gamma),
         next_coins=coins.uniform(Purpose.NEXT, 1)[:, 0],
+        may_relax=is_open,
     )
     return Decision(
         accepted_length=verdict.accepted_length,
@@ -249,9 +273,13 @@ def view(batch: Batch, draft: Draft, scores: Scores, commits: Mapping[int, Commi
 
 
 def _take(value: _Rows, rows: list[int]) -> _Rows:
-    """Return the given rows of every tensor of a Draft or Scores."""
+    """Return the given rows of every tensor of a Draft, its record or Scores."""
     fields: dict[str, Any] = {f.name: getattr(value, f.name) for f in dataclass_fields(value)}
-    taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in fields.items()}
+    taken: dict[str, Any] = {
+        name: _take(own, rows) if isinstance(own, DraftRecord) else own[rows]
+        for name, own in fields.items()
+        if own is not None
+    }
     return type(value)(**taken)
 
 

@@ -14,11 +14,12 @@ nature, such as ngram, has a point mass as q: then ``tv`` = 1 - p(x) and ``rever
 Temperature above 0: p and q are the laws that are drawn from, after temperature and filters, so
 that the emitted law is exactly q where Div(p, q) <= threshold and p elsewhere. A rejected token is
 replaced by a draw from p. ``reducible`` puts the strict test and its residual in that place: the
-same emitted law at a higher acceptance ("r-fuzzy").
+same emitted law at a higher acceptance ("r-fuzzy"). Only what p gives nothing, masked or filtered
+away, is rejected all the same (policies/verify.py), and its share of q is drawn from p.
 
 Limits: threshold = 0 is strict, by token id at temperature 0; threshold = inf accepts every draft
-token. ``budget`` holds the rule to a ledger (temperature 0). Bonus token: the target's argmax, or
-a draw from p.
+token that p gives a probability. ``budget`` holds the rule to a ledger (temperature 0).
+Bonus token: the target's argmax, or a draw from p.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Run a policy on a block: the prefix to commit and the token that follows it.
 
 Every rule obeys the same three things here, so that none can forget them: what lies beyond a
-row's length is never accepted, a masked token is never accepted, and nothing behind the first
-position that fails is kept.
+row's length is never accepted, a masked token is never accepted (nor, in sampling, one that a
+filter left no probability), and nothing behind the first position that fails is kept.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from torch import Tensor
 from lenity.errors import ConfigError
 from lenity.policies.asd import longest_prefix
 from lenity.policies.base import BlockPolicy, MatchPolicy, Policy, TokenPolicy
+from lenity.policies.strict import Strict
 from lenity.sampling import draw
 from lenity.types import Draft, Scores, Verdict
+
+_STRICT = Strict()
 
 
 def verify_greedy(
@@ -91,11 +94,13 @@ def verify_sampled(
     *,
     accept_coins: Float[Tensor, "B G"],
     next_coins: Float[Tensor, " B"],
+    may_relax: Bool[Tensor, "B G"] | None = None,
 ) -> Verdict:
     """Return the verdict of a sampling rule; the coins are the only randomness.
 
     Position i passes iff its coin is below the rule's acceptance probability. The next token is
     drawn from the rule's residual after a rejection, from the target's law after a full block.
+    Where ``may_relax`` is False (an ended phase), both are strict's.
     """
     if not isinstance(policy, TokenPolicy):
         raise ConfigError(
@@ -104,13 +109,22 @@ def verify_sampled(
         )
     rows = torch.arange(draft.token_ids.shape[0], device=target_probs.device)
     accept_prob = policy.accept_prob(target_probs[:, :-1], draft.probs, draft.token_ids)
+    if may_relax is not None:
+        exact = _STRICT.accept_prob(target_probs[:, :-1], draft.probs, draft.token_ids)
+        accept_prob = torch.where(may_relax, accept_prob, exact)
+    own = target_probs[:, :-1].gather(-1, draft.token_ids[..., None]).squeeze(-1)
+    accept_prob = accept_prob.masked_fill(own == 0, 0)
     accepted = longest_prefix(accept_coins.to(target_probs.device) < accept_prob, draft.lengths)
     is_bonus = accepted == draft.lengths
     law = target_probs[rows, accepted]
     if draft.gamma:
         stop = accepted.clamp_max(draft.gamma - 1)
         drafted = None if draft.probs is None else draft.probs[rows, stop]
-        left = policy.residual(law, drafted, draft.token_ids[rows, stop])
+        token_ids = draft.token_ids[rows, stop]
+        left = policy.residual(law, drafted, token_ids)
+        if may_relax is not None:
+            exact = _STRICT.residual(law, drafted, token_ids)
+            left = torch.where(may_relax[rows, stop][:, None], left, exact)
         law = torch.where(is_bonus[:, None], law, left)
     return Verdict(
         accepted_length=accepted,

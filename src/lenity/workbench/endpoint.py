@@ -13,9 +13,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, field_validator
 
@@ -31,6 +31,8 @@ LONGEST_WAIT = 60.0
 """Seconds between two tries at most."""
 MAX_TOLD = 300
 """Characters of an engine's own words that an error keeps."""
+MAX_REPLY_BYTES = 16 << 20
+"""Of one reply: far more than the longest answer, far less than what would fill the memory."""
 
 
 class Endpoint(Frozen):
@@ -46,7 +48,7 @@ class Endpoint(Frozen):
     @field_validator("url")
     @classmethod
     def _is_a_base(cls, value: str) -> str:
-        parts = urlsplit(value)
+        parts = _split(value)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"expected http://… or https://…, got {value!r}; say which host")
         if "@" in parts.netloc or parts.query or parts.fragment:
@@ -71,6 +73,23 @@ class Answer:
 
     text: str
     finish_reason: str | None
+
+
+def _split(url: str) -> SplitResult:
+    """Return the parts of a URL that a request can be sent to. Raises ValueError."""
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    try:
+        parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")
+        is_plain = is_plain and parts.port != 0  # a port that is no number, or too large, raises
+    except ValueError:
+        is_plain = False
+    if not is_plain:
+        raise ValueError(
+            "expected a URL of plain characters without spaces, with a port up to 65535 if it has "
+            "one, got another; correct it, and write other characters of a path as %20"
+        )
+    return parts
 
 
 class RequestFailedError(LenityError):
@@ -125,8 +144,7 @@ class Client:
             is_last = attempt == self.retries
             try:
                 with opener.open(request, timeout=self.timeout_seconds) as reply:
-                    found: bytes = reply.read()
-                    return found
+                    return _body(reply)
             except urllib.error.HTTPError as error:
                 self._refused(error, is_last)
                 pause = _asked_pause(error)
@@ -139,10 +157,11 @@ class Client:
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
         if self.key_variable is not None:
-            key = os.environ.get(self.key_variable)
-            if not key:
+            key = os.environ.get(self.key_variable, "").strip()
+            if not key or not (key.isascii() and key.isprintable()):
+                got = "one with characters that no key has" if key else "none"
                 raise ConfigError(
-                    f"Expected a key in the environment variable {self.key_variable}, got none. "
+                    f"Expected a key in the environment variable {self.key_variable}, got {got}. "
                     f"Set it, or leave the option out for an engine that takes no key."
                 )
             headers["Authorization"] = f"Bearer {key}"
@@ -150,7 +169,7 @@ class Client:
 
     def _refused(self, error: urllib.error.HTTPError, is_last: bool) -> None:
         """Raise what an HTTP status means, unless another try is worth it."""
-        told = _shortened(error.read().decode(errors="replace"))
+        told = _shortened(_told(error).decode(errors="replace"))
         if error.code in UNUSABLE:
             raise ConfigError(
                 f"Expected answers from {self.endpoint.address}, got HTTP {error.code}: {told}. "
@@ -177,12 +196,38 @@ class Client:
             choice = json.loads(body)["choices"][0]
             text = choice["message"]["content"] if self.endpoint.api == "chat" else choice["text"]
             reason = choice.get("finish_reason")
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             told = _shortened(body.decode(errors="replace"))
             raise RequestFailedError(f"no answer in the reply: {told}") from None
         if not isinstance(text, str | None) or not isinstance(reason, str | None):
             raise RequestFailedError(f"expected text in the reply, got {type(text).__name__}")
-        return Answer(text=text or "", finish_reason=reason)  # null: all was spent on thinking
+        # null: all was spent on thinking
+        return Answer(
+            text=_whole(text or ""), finish_reason=None if reason is None else _whole(reason)
+        )
+
+
+def _body(reply: HTTPResponse) -> bytes:
+    """Return a reply's body. Raises RequestFailedError for one of no end, IncompleteRead."""
+    found = reply.read(MAX_REPLY_BYTES + 1)
+    if len(found) > MAX_REPLY_BYTES:
+        raise RequestFailedError(f"expected a reply of at most {MAX_REPLY_BYTES} bytes, got more")
+    if reply.length:  # read does not mind a body shorter than was announced
+        raise IncompleteRead(found, reply.length)
+    return found
+
+
+def _told(error: urllib.error.HTTPError) -> bytes:
+    """Return what an engine said beside an HTTP status, or nothing where it did not come."""
+    try:
+        return error.read(MAX_REPLY_BYTES)
+    except (OSError, HTTPException):
+        return b""
+
+
+def _whole(text: str) -> str:
+    """Return a text that can be written: half a surrogate pair, which JSON may hold, is none."""
+    return text.encode(errors="replace").decode()
 
 
 def _is_unknown_host(reason: object) -> bool:

@@ -119,8 +119,14 @@ def _references(item: Item) -> list[str]:
     return [one.strip() for one in found if isinstance(one, str) and one.strip()]
 
 
-_GRADED = re.compile(r"^\W*grade\W*:\W*(\d+(?:\.\d+)?)\s*(?:/\s*10)?\W*$", re.IGNORECASE | re.M)
-_BETTER = re.compile(r"^\W*better\W*:\W*(?:answer\s+)?(a|b|same)\W*$", re.IGNORECASE | re.M)
+# no piece gives back what it took, or a judge that repeats itself would cost minutes
+_GRADED = re.compile(
+    r"^[^\w\n]*+grade[^\w\n:]*+:\W*+(\d++(?:\.\d++)?)[^\S\n]*+(?:/[^\S\n]*+10)?[^\w\n]*+$",
+    re.IGNORECASE | re.M,
+)
+_BETTER = re.compile(
+    r"^[^\w\n]*+better[^\w\n:]*+:\W*+(?:answer\s++)?(a|b|same)[^\w\n]*+$", re.IGNORECASE | re.M
+)
 
 
 def read_grade(reply: str) -> float | None:

@@ -31,7 +31,7 @@ Walked round by round over all requests at once: milliseconds a policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import isinf
 from typing import TYPE_CHECKING, Any, Literal
@@ -112,6 +112,17 @@ class _Sums:
 
 Decide = Callable[[Ints, Ints], _Outcome]
 """(rounds, units their requests have spent) -> what they emit."""
+
+
+def replayable(traces: Iterable[RequestTrace]) -> list[RequestTrace]:
+    """Return the strict requests among a run's traces, of the arm that drafted most.
+
+    A sweep has traces of every arm. Where none is strict all are returned, to be refused by name.
+    """
+    every = [trace for trace in traces if trace.rounds]
+    strict = [trace for trace in every if trace.policy == "strict"]
+    longest = max((trace.gamma for trace in strict), default=0)
+    return [trace for trace in strict if trace.gamma == longest] or every
 
 
 class Replayer:
@@ -243,7 +254,8 @@ class _Rounds:
         if missing and rule != rule.strict_limit() and self.gamma:
             raise ProtocolError(
                 f"Expected traces with {', '.join(missing)} for {rule}, got traces without. Trace "
-                f"the strict arm again with Tracer(divergence=True) and enough max_logits_bytes."
+                f"the strict arm again with Tracer(divergence=True) and enough max_logits_bytes, "
+                f"or by `lenity sweep --divergence`."
             )
         if gamma is not None and not 1 <= gamma <= max(self.gamma, 1):
             raise ConfigError(

@@ -97,17 +97,22 @@ def test_without_the_extra_it_says_what_to_install(tmp_path, missing):
         f"sys.modules[{missing!r}] = None\n"
         "from lenity.errors import MissingExtraError\n"
         "from lenity.workbench.report.data import ReportData\n"
-        "from lenity.workbench.report.write import write_report\n"
+        "from lenity.workbench.report.write import check_installed, write_report\n"
         "from pathlib import Path\n"
         "data = ReportData(title='t', setting={'models': 'm', 'hardware': 'h'})\n"
-        "try:\n"
-        f"    write_report(data, Path({str(tmp_path)!r}))\n"
-        "except MissingExtraError as error:\n"
-        "    print(error)\n"
+        f"for ask in (lambda: write_report(data, Path({str(tmp_path)!r})), check_installed):\n"
+        "    try:\n"
+        "        ask()\n"
+        "    except MissingExtraError as error:\n"
+        "        print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert done.stdout == (
-        f"A report needs jinja2 and matplotlib, of which {missing} is not installed. "
-        f"Run: pip install 'lenity[report]'\n"
+    assert (
+        done.stdout
+        == (
+            f"A report needs jinja2 and matplotlib, of which {missing} is not installed. "
+            f"Run: pip install 'lenity[report]'\n"
+        )
+        * 2
     )
     assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from lenity.errors import MissingExtraError, RunDirError
@@ -55,11 +56,22 @@ def _html(data: ReportData) -> str:
         package = (error.name or "").partition(".")[0]
         if package not in NEEDED:
             raise
-        raise MissingExtraError(
-            f"A report needs jinja2 and matplotlib, of which {package} is not installed. "
-            f"Run: pip install 'lenity[report]'"
-        ) from None
+        raise _missing(package) from None
     return html(data)
+
+
+def check_installed() -> None:
+    """Raise MissingExtraError without the extra ``report``: asked before long work, not after."""
+    for package in NEEDED:
+        if find_spec(package) is None:
+            raise _missing(package)
+
+
+def _missing(package: str) -> MissingExtraError:
+    return MissingExtraError(
+        f"A report needs jinja2 and matplotlib, of which {package} is not installed. "
+        f"Run: pip install 'lenity[report]'"
+    )
 
 
 def _write(path: Path, text: str) -> None:
