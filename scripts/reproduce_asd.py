@@ -52,7 +52,7 @@ ITSELF = "autoregressive:model=target"
 ASD = "asd:budget=8,gate=0.25,block_cap=2"
 """The paper's setting."""
 NUM_TOKENS = 48
-LEVELS = (1.5, 5.0)
+LEVELS, HIGH_LEVELS = (1.5, 5.0), (10.0,)
 """Nats of mean regret per request of 48 tokens at which ASD and priced meet, live."""
 
 BUDGETS = (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, "inf")
@@ -188,10 +188,10 @@ PARTS: dict[str, Any] = {
         divergence=True,
     ),
     "priced": _sweep("matched_regret", prompts=320),
-    "gate": _sweep("gate", EAGLE, "0", "0.05", "0.25", "0.5", "inf"),
-    "budget": _sweep("budget", EAGLE, "0", "2", "8", "32"),
-    "gamma": _sweep("gamma", gamma=5),
-    "matched": _sweep("matched_regret"),
+    "gate": _sweep("gate", EAGLE, "0", "0.05", "0.25", "0.5", "inf", prompts=64),
+    "budget": _sweep("budget", EAGLE, "0", "2", "8", "32", prompts=64),
+    "gamma": _sweep("gamma", gamma=5, prompts=64),
+    "matched": _sweep("matched_regret", prompts=64),
     "ngram-traces": _sweep(
         "matched_regret", NGRAM, "strict", prompts=32, tasks=(DISCOVERY,), divergence=True
     ),
@@ -206,6 +206,7 @@ PARTS: dict[str, Any] = {
     "ngram-gamma": _sweep("gamma", NGRAM, "3", "7", gamma=5),
     "self-gate": _sweep("gate", SELF, "0", "0.25", "inf", tokens=32),
     "self-gamma": _sweep("gamma", SELF, "3", "7", tokens=32, gamma=5),
+    "priced-high": _sweep("matched_regret", prompts=320),
     "target-budget": _sweep("budget", ITSELF, "8", prompts=8, tokens=32),
 }
 """Run directory -> what its sweep records; the most telling ones first. ``audit`` is AUDIT."""
@@ -253,24 +254,31 @@ def spending(
     return replace(found, specs=("strict", *specs))  # as they were asked for, defaults left out
 
 
-def levels(runs: Path, traces: str) -> dict[str, str]:
+def levels(
+    runs: Path, traces: str, wanted: Sequence[float] = LEVELS, name: str = "levels"
+) -> dict[str, str]:
     """Return the setting of either rule that gains most at each level; chosen once, then read.
 
     It is the one with most tokens per target pass of those that spend at most 3 % more than the
     level, by replay of strict traces cut to as many tokens as the live run has.
     """
-    file = runs / f"{traces}-levels.json"
+    file = runs / f"{traces}-{name}.json"
     if not file.is_file():
         recorded = strict_traces(runs / traces, NUM_TOKENS)
         found = {}
         for rule, grid in (("asd", ASD_GRID), ("priced", PRICED_GRID)):
             curve = spending(recorded, grid)
-            for level in LEVELS:
+            for level in wanted:
                 allowed = (curve.mean_regret <= 1.03 * level).nonzero()[0]
                 best = allowed[curve.tokens_per_pass[allowed].argmax()]
                 found[f"{rule} at {level:g}"] = curve.specs[best]
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def high_levels(runs: Path, traces: str) -> dict[str, str]:
+    """Return the settings at the high level."""
+    return levels(runs, traces, HIGH_LEVELS, "high-levels")
 
 
 def thresholds(runs: Path, traces: str) -> dict[str, str]:
@@ -302,7 +310,7 @@ def thresholds(runs: Path, traces: str) -> dict[str, str]:
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-CHOICES = {"priced": levels, "matched": thresholds}
+CHOICES = {"priced": levels, "priced-high": high_levels, "matched": thresholds}
 """Parts whose rules replay chooses."""
 
 

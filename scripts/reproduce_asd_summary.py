@@ -3,7 +3,7 @@
     python -m scripts.reproduce_asd_summary RUNS           # RUNS -> docs/reproduce/asd.json, tables
     python -m scripts.reproduce_asd_summary --tables       # docs/reproduce/asd.json -> tables only
 
-Every table between ``<!-- table NAME -->`` and ``<!-- end -->`` in docs/reproduce/*.md is made from
+Every table between ``<!-- table NAME -->`` and ``<!-- end -->`` in asd.md and priced.md is made from
 asd.json by scripts/reproduce_asd_tables.py; what stands around it is written by hand. Runs that are
 not there are left out, and the tables say so.
 """
@@ -31,7 +31,15 @@ from lenity.workbench.pairing import Pairs, mean_logprob, score
 from lenity.workbench.records import SampleRecord
 from lenity.workbench.repetition import summarise_texts
 from lenity.workbench.rundir import RECORDS, RunDir
-from scripts.reproduce_asd import FAMILIES, PARTS, command, levels, strict_traces, thresholds
+from scripts.reproduce_asd import (
+    FAMILIES,
+    PARTS,
+    command,
+    high_levels,
+    levels,
+    strict_traces,
+    thresholds,
+)
 from scripts.reproduce_asd_replay import (
     RESAMPLES,
     SEED,
@@ -84,8 +92,10 @@ def summarise(runs: Path) -> dict[str, Any]:
         out["replay"] = replayed(runs / "traces")
         out["local"] = local_rules(runs / "traces")
         out["rules"] = thresholds(runs, "traces")
-    if "priced" in known:
-        out["live"] = live(runs)
+    chosen = {"priced": levels, "priced-high": high_levels}
+    found = [live(runs, n, choose(runs, "traces")) for n, choose in chosen.items() if n in known]
+    if found:
+        out["live"] = {"levels": [row for rows in found for row in rows]}
     if "audit" in known:
         out["latency"] = latency(runs / "audit")
     return out
@@ -224,47 +234,38 @@ def latency(run: Path) -> dict[str, dict[str, float]]:
     return out
 
 
-def live(runs: Path) -> dict[str, Any]:
+def live(runs: Path, name: str, chosen: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return ASD against priced as measured, at the mean of what the two spend at each level."""
-    chosen = levels(runs, "traces")
     specs = list(dict.fromkeys(chosen.values()))
-    measured = Spending.of_records(arms_of(runs / "priced"))
+    measured = Spending.of_records(arms_of(runs / name))
     said = predicted(runs / "traces", specs)
     families = np.array([item.split("/")[1] for _, item in measured.prompts])
     groups = {family: families == family for family in FAMILIES}
+    curves = [
+        measured.named(["strict", *(v for k, v in chosen.items() if k.startswith(rule))])
+        for rule in ("priced", "asd")
+    ]
     rows = []
-    for name in dict.fromkeys(key.partition(" at ")[2] for key in chosen):
-        own, other = chosen[f"priced at {name}"], chosen[f"asd at {name}"]
-        both = measured.named([own, other])
-        level = float(both.mean_regret.mean())
-        curves = [
-            measured.named(["strict", *(v for k, v in chosen.items() if k.startswith(rule))])
-            for rule in ("priced", "asd")
-        ]
-        rows.append(
-            {
-                "asked": float(name),
-                "settings": {spec: _setting(measured, said, spec) for spec in (own, other)},
-                **_live_row(curves, level),
-                "families": {
-                    family: _live_row([curve.only(kept) for curve in curves], level)
-                    for family, kept in groups.items()
-                },
-            }
-        )
-    return {"prompts": len(measured.prompts), "strict": _strict(measured, said), "levels": rows}
+    for level in dict.fromkeys(key.partition(" at ")[2] for key in chosen):
+        both = [chosen[f"{rule} at {level}"] for rule in ("priced", "asd")]
+        spent = float(measured.named(both).mean_regret.mean())
+        row = {
+            "asked": float(level),
+            "run": name,
+            "settings": {spec: _setting(measured, said, spec) for spec in ("strict", *both)},
+            **_live_row(curves, spent),
+        }
+        row["families"] = {
+            family: _live_row([curve.only(kept) for curve in curves], spent)
+            for family, kept in groups.items()
+        }
+        rows.append(row)
+    return rows
 
 
 def _live_row(curves: Sequence[Spending], level: float) -> dict[str, Any]:
     rng = np.random.default_rng(SEED)
     return level_row(compare([(curves[0], curves[1])], level, rng, resamples=RESAMPLES))
-
-
-def _strict(measured: Spending, said: Spending) -> dict[str, float]:
-    return {
-        "measured": _round(measured.named(["strict"]).tokens_per_pass[0]),
-        "predicted": _round(said.named(["strict"]).tokens_per_pass[0]),
-    }
 
 
 def _setting(measured: Spending, said: Spending, spec: str) -> dict[str, float]:

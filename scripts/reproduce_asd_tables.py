@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 PAGES = Path(__file__).parents[1] / "docs" / "reproduce"
+OURS = ("asd.md", "priced.md")
 FAMILIES = ("maths", "code", "chat", "data")
 PAPER = {
     "budget": {"4": "4.96", "8": "6.53", "12": "6.98", "16": "6.64"},
@@ -29,7 +30,7 @@ Summary = Mapping[str, Any]
 
 def write_tables(summary: Summary) -> None:
     """Put every table of every page in its place."""
-    for page in sorted(PAGES.glob("*.md")):
+    for page in (PAGES / name for name in OURS):
         page.write_text(filled(page.read_text(encoding="utf-8"), summary), encoding="utf-8")
 
 
@@ -267,13 +268,12 @@ def _priced_live(summary: Summary) -> str:
 
 
 def _predicted_measured(summary: Summary) -> str:
-    live = summary["live"]
-    strict = live["strict"]
-    rows = [["`strict`", "0", "0", f"{strict['predicted']:.3f}", f"{strict['measured']:.3f}"]]
-    for row in live["levels"]:
+    rows = []
+    for row in summary["live"]["levels"]:
         for spec, found in row["settings"].items():
             rows.append(
                 [
+                    f"`{row['run']}`",
                     f"`{spec}`",
                     f"{found['predicted_regret']:.2f}",
                     f"{found['measured_regret']:.2f}",
@@ -281,8 +281,9 @@ def _predicted_measured(summary: Summary) -> str:
                     f"{found['measured_tokens_per_pass']:.3f}",
                 ]
             )
-    header = ["setting", "nats, predicted", "nats, measured", "tokens per pass, predicted"]
-    return table([*header, "tokens per pass, measured"], rows)
+    header = ["run", "setting", "nats, predicted", "nats, measured"]
+    header += ["tokens per pass, predicted", "tokens per pass, measured"]
+    return table(header, list(dict.fromkeys(map(tuple, rows))))
 
 
 def _latency(summary: Summary) -> str:
@@ -312,6 +313,7 @@ TABLES: Mapping[str, Callable[[Summary], str]] = {
             *PAPER,
             "matched",
             "priced",
+            "priced-high",
             *(f"ngram-{knob}" for knob in ("budget", "gate", "gamma", "matched")),
             *(f"self-{knob}" for knob in ("budget", "gate", "gamma")),
             "target-budget",

@@ -59,6 +59,7 @@ def tables(found: Mapping[str, Any]) -> dict[str, str]:
         "equal_quality": _equal_quality(online),
         "points": _points(online["arms"], offline["predicted"]),
         "agreement": _agreement(offline["at_agreement"], offline["any_threshold"]),
+        "measured_agreement": _measured_agreement(online["equal_quality"]),
         "gates_offline": _gates_offline(offline["gates"]),
         "gates": _gates(online["arms"]),
         "min_prefix": _min_prefix(online, offline["predicted"]),
@@ -176,20 +177,28 @@ def _agreement(signals: Mapping[str, Any], finest: Mapping[str, Any]) -> str:
     levels = list(next(iter(signals.values())))
     rows = []
     for signal, found in signals.items():
-        cells = [signal]
-        for level in levels:
-            if found[level] is None:
-                cells.append("none")
-                continue
-            name, *calls = found[level]
-            saved, most, least = (100 * (1 - value) for value in calls)
-            gates = name.removeprefix(f"{signal} ").replace(" ", "/")
-            cells.append(f"{saved:.1f} % ({least:.1f}–{most:.1f}) at {gates}")
-        rows.append(cells)
+        rows.append([signal, *(_saved(signal, found[level]) for level in levels)])
     for signal, calls_at in finest.items():
         saved = [f"{100 * (1 - calls_at[level]):.1f} %" for level in levels]
         rows.append([f"{signal}, any threshold", *saved])
     return _table(["signal", *(f"FullPrefix ≥ {level}" for level in levels)], rows)
+
+
+def _saved(rule: str, found: Sequence[Any] | None) -> str:
+    if found is None:
+        return "none"
+    name, *calls = found
+    saved, most, least = (f"{100 * (1 - value):.1f}".replace("-", "−") for value in calls)
+    return f"{saved} % ({least}–{most}) at {name.removeprefix(f'{rule} ').replace(' ', '/')}"
+
+
+def _measured_agreement(rules: Mapping[str, Any]) -> str:
+    levels = list(next(iter(rules.values()))["at_agreement"])
+    rows = [
+        [rule, *(_saved(rule, row["at_agreement"][level]) for level in levels)]
+        for rule, row in rules.items()
+    ]
+    return _table(["rule", *(f"FullPrefix ≥ {level}" for level in levels)], rows)
 
 
 def _gates_offline(gates: Mapping[str, Any]) -> str:

@@ -33,6 +33,7 @@ from lenity.workbench.repetition import repeated_ngram_rate
 from lenity.workbench.rundir import RunDir
 from scripts.reproduce_skipping_offline import offline_summary
 from scripts.reproduce_skipping_page import write_page
+from scripts.reproduce_skipping_predicted import LEVELS
 
 MARGIN = 0.02
 """Nats a token the target's mean log-probability may be lower by, as in the workbench."""
@@ -187,8 +188,18 @@ def _equal_quality(
             "best": best,
             "saving": 1 - rows[best]["calls"][0] if best else 0.0,
             "honest": float(np.mean([_honest(arms, names, half) for half in (0, 1)])),
+            "at_agreement": {str(level): _at_agreement(rows, names, level) for level in LEVELS},
         }
     return found
+
+
+def _at_agreement(
+    rows: Mapping[str, Mapping[str, Any]], names: Sequence[str], level: float
+) -> list[Any] | None:
+    """Return the arm with the fewest calls at a least FullPrefix, and its calls; None for none."""
+    fine = [name for name in names if (rows[name]["full_prefix"] or 0.0) >= level]
+    best = min(fine, key=lambda name: float(rows[name]["calls"][0]), default=None)
+    return best and [best, *rows[best]["calls"]]
 
 
 def _exact_holds(row: Mapping[str, Any]) -> bool:

@@ -119,6 +119,7 @@ def test_a_stop_string_ends_the_text(run_json, tiny):
         (("--drafter", "ngrm"), "Did you mean 'ngram'?"),
         (("--drafter", "autoregressive"), "model"),
         (("--drafter", "self_speculative"), "skip"),
+        (("--drafter", "ngram", "--skip", "raw"), "gamma 5: nothing would ever be skipped"),
         (("--gamma", "-1"), "gamma"),
         (("--top-p", "2"), "top_p"),
         (("--policy", "asd"), "Name a drafter"),
@@ -290,6 +291,6 @@ def test_a_skip_rule_commits_unasked_and_says_so(run_json, tiny):
 
 
 def test_a_skip_rule_without_such_a_drafter_is_refused(run, tiny):
-    done = run("generate", "hello", "-m", tiny, "--skip", "raw")
+    done = run("generate", "hello", "-m", tiny, "--skip", "raw:min_prefix=2")
     assert done.exit_code == 2
     assert "a drafter that drafts from tokens alone" in done.stderr

@@ -75,6 +75,15 @@ def test_a_failed_opinion_is_in_no_mean():
     assert found.relaxed_grade == 7
 
 
+def test_a_judge_that_only_failed_has_no_opinion_of_equal_answers_either():
+    strict, _ = arms(3)
+    lines = [said(r, None, status="failed", error="HTTP 400") for r in strict[:2]]
+    (found,) = summarise_judgements(Pairs.of(strict, strict), [*lines, said(strict[2], 5)])
+    assert (found.num_graded, found.num_compared, found.tied) == (1, 1, 1)
+    (silent,) = summarise_judgements(Pairs.of(strict, strict), lines)
+    assert silent.words == "too few prompts judged to say anything"
+
+
 def test_a_preference_counts_only_in_both_orders():
     strict, relaxed = arms(8)
     verdicts = [

@@ -107,9 +107,23 @@ def _decoder(settings: GenerationSettings, options: dict[str, Any]) -> Decoder:
             f"{settings.gamma}: it would be plain decoding. Name a drafter, such as --drafter "
             f"ngram, or leave --policy out."
         )
+    _check_skip(options["skip"], settings.gamma)
     with working(f"Loading {options['model']}"):
         target = load(options["model"], dtype=options["dtype"], device=options["device"])
         return Decoder(target=target, drafter=drafts, policy=rule, skip=options["skip"])
+
+
+def _check_skip(spec: str, gamma: int) -> None:
+    """Refuse a rule that could never skip: its shortest prefix is longer than any draft."""
+    from lenity.skipping import skip_rule
+
+    shortest = 0 if spec == "none" else getattr(skip_rule(spec), "min_prefix", 0)
+    if shortest > gamma:
+        raise ConfigError(
+            f"Expected drafts of at least min_prefix={shortest} tokens for {spec} to skip, got "
+            f"gamma {gamma}: nothing would ever be skipped. Raise --gamma, lower min_prefix, or "
+            f"leave --skip out."
+        )
 
 
 def _decode(decoder: Decoder, prompts: list[Any], settings: GenerationSettings) -> list[Generation]:

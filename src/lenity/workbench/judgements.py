@@ -217,7 +217,8 @@ def _outcome(
     ours, theirs = hash_answer(relaxed), hash_answer(strict)
     task, item = strict.task, strict.item_id
     if ours == theirs:
-        return (0, False) if (task, item, (ours,)) in said else None
+        graded = said.get((task, item, (ours,)))
+        return None if graded is None or graded.grade is None else (0, False)
     first = said.get((task, item, (theirs, ours)))
     second = said.get((task, item, (ours, theirs)))
     if first is None or second is None or first.better is None or second.better is None:

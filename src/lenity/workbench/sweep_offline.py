@@ -95,8 +95,8 @@ def _survival_report(run: RunDir, settings: SurvivalSweep, result: Result) -> Re
     return ReportData(
         kind="sweep",
         title="Sweep: survival by position",
-        summary="verifier skipping: learned signals beat raw confidence and the mere position "
-        "position by position; how long the prefixes are that pass hangs on more than that",
+        summary="how well each signal tells what strict accepts, position by position and prefix "
+        "by prefix; the paper has learned signals ahead here, and none ahead online",
         created_at=run.manifest.started_at,
         setting=Setting(models=models, hardware="recorded blocks, no model loaded"),
         sweeps=survival_plots(found, protocol),

@@ -22,7 +22,8 @@ def write_report(data: ReportData, folder: Path) -> Path:
 
     The same document gives the same bytes. What an earlier report left in ``tables`` under other
     names stays. Raises MissingExtraError without jinja2 or matplotlib, before anything is
-    written, and RunDirError where ``folder`` is a finished run, whose files do not change.
+    written, and RunDirError where ``folder`` is a finished run, whose files do not change, or
+    cannot be made.
     """
     page = _html(data)
     if (folder / MANIFEST).is_file() and read_manifest(folder).is_finished:
@@ -30,6 +31,12 @@ def write_report(data: ReportData, folder: Path) -> Path:
             f"Expected a folder for a report, got the finished run {folder}, which cannot change. "
             f"Choose another folder."
         )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirError(
+            f"Expected a folder for a report, got: {error}. Choose another folder."
+        ) from None
     for table in tables_of(data):
         _write(folder / TABLES / f"{table.name}.csv", csv_text(table))
     _write(folder / SUMMARY, data.model_dump_json(indent=1) + "\n")
