@@ -3,9 +3,9 @@
     python -m scripts.reproduce_asd_summary RUNS           # RUNS -> docs/reproduce/asd.json, tables
     python -m scripts.reproduce_asd_summary --tables       # docs/reproduce/asd.json -> tables only
 
-Every table between ``<!-- table NAME -->`` and ``<!-- end -->`` in asd.md and priced.md is made from
-asd.json by scripts/reproduce_asd_tables.py; what stands around it is written by hand. Runs that are
-not there are left out, and the tables say so.
+Every table between ``<!-- table NAME -->`` and ``<!-- end -->`` in asd.md and priced.md is made
+from asd.json by scripts/reproduce_asd_tables.py; what stands around it is written by hand. Runs
+that are not there are left out, and the tables say so.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from lenity.workbench.metrics import Counts
 from lenity.workbench.opportunity import Opportunity, opportunity
 from lenity.workbench.pairing import Pairs, mean_logprob, score
 from lenity.workbench.records import SampleRecord
-from lenity.workbench.repetition import summarise_texts
+from lenity.workbench.repetition import repeated_ngram_rate, summarise_texts
 from lenity.workbench.rundir import RECORDS, RunDir
+from lenity.workbench.sweep import SweepSettings, steps
 from scripts.reproduce_asd import (
     FAMILIES,
     PARTS,
@@ -40,6 +41,7 @@ from scripts.reproduce_asd import (
     strict_traces,
     thresholds,
 )
+from scripts.reproduce_asd_plots import plot_knobs, plot_priced
 from scripts.reproduce_asd_replay import (
     RESAMPLES,
     SEED,
@@ -50,7 +52,7 @@ from scripts.reproduce_asd_replay import (
     predicted,
     replayed,
 )
-from scripts.reproduce_asd_tables import PAGES, write_tables
+from scripts.reproduce_asd_tables import PAGES, PAPER, write_tables
 
 TAUS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 FOLLOWING = (0, 1, 2, 3)
@@ -60,7 +62,7 @@ Arms = Mapping[str, Sequence[SampleRecord]]
 
 
 def main() -> int:
-    """Summarise the runs, or take the summary there is, and write the tables into the pages."""
+    """Summarise the runs, or take the summary there is, and write tables and plots."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="?", help="folder of the run directories")
     parser.add_argument("--tables", action="store_true", help="make the tables again only")
@@ -70,14 +72,16 @@ def main() -> int:
         if chosen.runs is None:
             parser.error("name the folder of the runs, or give --tables")
         file.write_text(json.dumps(summarise(chosen.runs), indent=1) + "\n", encoding="utf-8")
-    write_tables(json.loads(file.read_text(encoding="utf-8")))
+    summary = json.loads(file.read_text(encoding="utf-8"))
+    write_tables(summary)
+    plot_knobs(summary["knobs"], PAPER, PAGES / "asd-knobs.svg")
+    plot_priced(summary, PAGES / "priced.svg")
     return 0
 
 
 def summarise(runs: Path) -> dict[str, Any]:
     """Return all figures of the pages, by part; parts without a record are left out."""
-    files = {name: runs / name / RECORDS for name in PARTS}
-    known = [name for name, file in files.items() if file.is_file() and file.stat().st_size]
+    known = [name for name in PARTS if is_begun(runs / name)]
     out: dict[str, Any] = {"runs": {name: about(runs, name) for name in known}}
     out["arms"] = {
         name: by_family(arms_of(runs / name))
@@ -99,6 +103,18 @@ def summarise(runs: Path) -> dict[str, Any]:
     if "audit" in known:
         out["latency"] = latency(runs / "audit")
     return out
+
+
+def is_begun(run: Path) -> bool:
+    """Return whether a run has a request of every arm; an unfinished one may not."""
+    if not (run / RECORDS).is_file():
+        return False
+    found = RunDir.open(run)
+    asked = found.manifest.settings.get("sweep")
+    arms = {record.arm for record in found.records()}
+    if asked is None:
+        return RELAXED in arms
+    return {step.arm.name for step in steps(SweepSettings.model_validate(asked))} <= arms
 
 
 def about(runs: Path, name: str) -> dict[str, Any]:
@@ -179,6 +195,7 @@ def figures(rows: Sequence[SampleRecord], strict: Sequence[SampleRecord]) -> dic
     )
     out["logprob"] = difference(pairs, mean_logprob, "log-probability")
     out["score"] = difference(pairs, score, "score")
+    out["repeats"] = difference(pairs, lambda r: repeated_ngram_rate(r.token_ids), "4-gram")
     scores = [record.score for record in rows if record.score is not None]
     out["mean_score"] = _round(float(np.mean(scores))) if scores else None
     return out

@@ -12,7 +12,8 @@ from lenity.workbench.rundir import RunDir
 from lenity.workbench.sweep import SweepSettings, steps
 from lenity.workbench.trace import TRACES, RequestTrace, TracedRound
 from scripts import reproduce_asd, reproduce_asd_replay, reproduce_asd_summary
-from scripts.reproduce_asd_tables import OURS, PAGES, TABLES, filled, gain, table
+from scripts.reproduce_asd_plots import plot_knobs, plot_priced
+from scripts.reproduce_asd_tables import OURS, PAGES, PAPER, TABLES, filled, gain, table
 from tests.workbench.made import provenance, record
 
 
@@ -189,6 +190,19 @@ def test_tables_are_put_in_their_places():
 def test_cells():
     assert table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
     assert gain([0.1234, -0.01, 0.25]) == "+12.3 [-1.0, +25.0]"
+
+
+def test_plots_are_the_same_bytes_for_the_same_numbers(tmp_path):
+    summary = json.loads((PAGES / "asd.json").read_text(encoding="utf-8"))
+    for draw in (
+        lambda file: plot_priced(summary, file),
+        lambda file: plot_knobs(summary["knobs"], PAPER, file),
+    ):
+        files = [tmp_path / name for name in ("a.svg", "b.svg")]
+        for file in files:
+            draw(file)
+        assert files[0].read_bytes() == files[1].read_bytes()
+        assert len(files[0].read_bytes()) < 100_000
 
 
 @pytest.mark.parametrize("page", OURS)

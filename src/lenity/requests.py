@@ -66,8 +66,8 @@ class GenerationSettings(BaseModel):
     ignore_eos: bool = False
     """Whether the model's end-of-sequence ids are ordinary tokens (fixed work)"""
     strict_after: tuple[int, ...] = ()
-    """Ids in the new text after which a relaxed policy turns strict for the rest of the request,
-    e.g. the end-of-thinking id; one in the prompt, such as a former turn's, ends nothing"""
+    """Ids in the new text after which a relaxed policy turns strict, and nothing is skipped, for
+    the rest of the request, e.g. the end-of-thinking id; one in the prompt ends nothing"""
     top_logprobs: int = Field(default=0, ge=0, le=100)
     """Most likely tokens reported beside each emitted one"""
     logprobs: Literal["raw", "processed"] = "raw"

@@ -198,6 +198,23 @@ def test_a_pass_for_one_that_ends_on_a_skipped_token_leaves_its_mates_cache_alon
     assert mixed[mate].logprobs == pytest.approx(rescored(mixed[mate])[0], abs=1e-4)
 
 
+def test_nothing_is_skipped_once_the_relaxed_phase_is_over():
+    """Nor is the id that ends it, on the drafter's word."""
+    skip = f"{LOOSE},max_unverified=1"
+    for free in run(skip, PROMPTS[:2]):
+        prompt, ids = list(free.prompt_ids), free.token_ids
+        new = [i for i, token_id in enumerate(ids) if token_id not in ids[:i]]
+        skipped = [i for i in new if free.receipt[i].kind == TokenKind.SKIPPED]
+        end = next(i for i in new if i not in skipped and i < max(skipped))
+        (over,) = run(skip, [prompt], strict_after=(ids[end],))
+        assert over.token_ids[: end + 1] == ids[: end + 1]
+        assert over.num_skipped
+        assert all(t.kind != TokenKind.SKIPPED for t in over.receipt[end:])
+        (kept,) = run(skip, [prompt], strict_after=(ids[skipped[2]],))
+        kinds = {t.kind for t in kept.receipt if t.token_id == ids[skipped[2]]}
+        assert TokenKind.SKIPPED not in kinds
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -79,6 +79,8 @@ def test_a_file_says_it_all(tmp_path):
         ([[0, 1], [2, 1]], "an id twice"),
         ([[0]], r"map\.json needs the field pairs\.0\.1"),
         ("no pairs", r"map\.json: pairs: expected a list, got 'no pairs'"),
+        ([[True, 1]], r"map\.json: pairs\.0\.0: expected an integer, got True"),
+        ([[0, "1"]], r"map\.json: pairs\.0\.1: expected an integer, got '1'"),
     ],
 )
 def test_a_file_that_is_no_map_is_refused(pairs, said, tmp_path):
@@ -89,6 +91,12 @@ def test_a_file_that_is_no_map_is_refused(pairs, said, tmp_path):
 def test_a_file_that_is_not_there_is_named():
     with pytest.raises(ConfigError, match=r"no/such\.json.*id_map=content"):
         read_pairs("no/such.json")
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/map.json", "a\0b"])
+def test_a_name_that_is_no_place_is_refused(name):
+    with pytest.raises(ConfigError, match="Expected a map of token ids"):
+        read_pairs(name)
 
 
 @pytest.mark.parametrize(("pairs", "owner"), [([[5, 0]], "target"), ([[0, 6]], "drafter")])

@@ -52,6 +52,9 @@ def test_what_is_no_calibration_is_refused(content, said, tmp_path):
 def test_a_file_that_is_not_there_is_named():
     with pytest.raises(ConfigError, match=r"no/c\.json.*--calibrate"):
         read_calibration("no/c.json")
+    for name in ("~nobody-of-that-name/c.json", "a\0b"):
+        with pytest.raises(ConfigError, match="Expected temperatures"):
+            read_calibration(name)
 
 
 def rule(file, **knobs):

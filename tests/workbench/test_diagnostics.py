@@ -197,6 +197,38 @@ def test_blocks_are_written_and_read(tmp_path):
             read_blocks(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"scores": [0.5, float("nan")]}, "line 2: scores.1"),
+        ({"scores": [0.5, -0.1]}, "line 2: scores.1"),
+        ({"scores": ["high"]}, "line 2: scores.0"),
+        ({"scores": None}, "line 2: scores"),
+        ({"accepted": None}, "line 2: accepted"),
+        ({"accepted": -1}, "line 2: accepted"),
+        ({"fold": "x"}, "line 2: fold"),
+        ({"signal": "row"}, "line 2: signal"),
+    ],
+)
+def test_a_damaged_line_of_a_log_is_named(tmp_path, changes, said):
+    line = {"signal": "raw", "prompt": "a", "fold": 0, "accepted": 1, "scores": [0.5, 0.25]}
+    write_blocks(tmp_path / "raw.jsonl", [line, line | changes])
+    with pytest.raises(RunDirError, match=f"raw.jsonl, {said}"):
+        read_blocks(tmp_path / "raw.jsonl")
+
+
+@pytest.mark.parametrize("damage", [b"\xff", b"{", b"1", b"[]"])
+def test_a_file_that_is_no_log_is_told_in_few_words(tmp_path, damage):
+    file = tmp_path / "raw.jsonl"
+    file.write_bytes(b'{"signal":"raw","fold":0,"accepted":0,"scores":[0.5]}\n' * 1000 + damage)
+    with pytest.raises(RunDirError, match="line 1001") as refused:
+        read_blocks(file)
+    assert len(str(refused.value)) < 500
+    file.write_bytes(b"")
+    with pytest.raises(RunDirError, match="Got an empty file"):
+        read_blocks(file)
+
+
 def test_no_blocks_are_no_trouble():
     none = LoggedBlocks.of("raw", [[]], [0])
     assert feasible_lengths(none, 0.5, 0.5).tolist() == [0]

@@ -221,6 +221,8 @@ def test_a_foreign_folder_is_left_alone(tmp_path):
     with pytest.raises(RunDirError, match="got the file"):
         RunDir.create(tmp_path / "holiday.jpg", manifest())
     assert [p.name for p in tmp_path.iterdir()] == ["holiday.jpg"]
+    with pytest.raises(RunDirError, match=r"Expected a folder for the run.*holiday\.jpg"):
+        RunDir.create(tmp_path / "holiday.jpg" / "run", manifest())
 
 
 def test_other_settings_do_not_touch_a_run(tmp_path):

@@ -52,9 +52,9 @@ def _may_skip(batch: Batch, index: int, rule: SkipRule, prefix: SequenceOf[int])
         return False
     if rule.debt is not None and batch.ledger.spent(index) >= rule.debt * UNITS_PER_NAT:
         return False
-    if row.draft_limit < row.settings.gamma:
-        return False  # a shortened final block is verified
-    forbidden = row.guarded_ids | batch.unknown_ids
+    if row.draft_limit < row.settings.gamma or row.is_phase_over:
+        return False  # a shortened final block is verified, and all of an ended phase
+    forbidden = row.guarded_ids.union(batch.unknown_ids, row.settings.strict_after)
     return not objection(row.token_ids, prefix, forbidden, repetition=rule.repetition_guard)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, StrictInt, ValidationError
 
 from lenity.errors import ConfigError, ModelMismatchError
 from lenity.registry import explain_file
@@ -29,7 +29,7 @@ class IdMapFile(BaseModel):
 
     version: Literal[1] = 1
     """Of this format"""
-    pairs: tuple[tuple[int, int], ...]
+    pairs: tuple[tuple[StrictInt, StrictInt], ...]
     """Each pair is an id of the target and the drafter's id of the same token"""
 
 
@@ -96,8 +96,8 @@ def read_pairs(file: str | Path) -> dict[int, int]:
     """Return the drafter's id of each of the target's ids in a file. Raises ConfigError."""
     try:
         pairs = IdMapFile.model_validate_json(Path(file).expanduser().read_bytes()).pairs
-    except (OSError, ValidationError) as error:
-        reason = f"{error}."
+    except (OSError, RuntimeError, ValueError) as error:  # a name may be none, or of no home
+        reason = f"{str(error).rstrip('.')}."
         if isinstance(error, ValidationError):
             reason = explain_file(error, IdMapFile, file)
         raise ConfigError(

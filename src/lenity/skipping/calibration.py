@@ -46,8 +46,8 @@ def read_calibration(file: str | Path) -> Calibration:
     """Return the calibration in a file. Raises ConfigError."""
     try:
         return Calibration.model_validate_json(Path(file).expanduser().read_bytes())
-    except (OSError, ValidationError) as error:
-        reason = f"{error}."
+    except (OSError, RuntimeError, ValueError) as error:  # a name may be none, or of no home
+        reason = f"{str(error).rstrip('.')}."
         if isinstance(error, ValidationError):
             reason = explain_file(error, Calibration, file)
         raise ConfigError(

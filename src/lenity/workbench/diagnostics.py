@@ -11,13 +11,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from lenity.errors import ProtocolError, RunDirError
+from lenity.registry import explain_file
 from lenity.workbench.calibration import Floats
 from lenity.workbench.records import Frozen
 
@@ -97,18 +98,46 @@ def write_blocks(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(dict(line), separators=(",", ":")) + "\n" for line in lines))
 
 
+class LoggedLine(Frozen):
+    """One block as a file has it."""
+
+    signal: Signal
+    """Whose scores these are"""
+    prompt: str = ""
+    """Hash of the prompt it belongs to"""
+    fold: int
+    """In which it was held out"""
+    accepted: int = Field(ge=0)
+    """Draft tokens that strict accepts"""
+    scores: tuple[Annotated[float, Field(ge=0, le=1)], ...]
+    """Chance of survival, position by position"""
+
+
 def read_blocks(path: Path) -> LoggedBlocks:
     """Return the blocks of a file of one signal. Raises RunDirError or ProtocolError."""
+    where = str(path)
     try:
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        (signal,) = {line["signal"] for line in lines}
-        columns = [[line[name] for line in lines] for name in ("scores", "accepted", "fold")]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        lines = []
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+            where = f"{path}, line {number}"
+            lines.append(LoggedLine.model_validate_json(line))
+        signals = sorted({line.signal for line in lines})
+        got = "" if len(signals) == 1 else f"Got {' and '.join(signals) or 'an empty file'}."
+    except OSError as error:
+        signals, got = [], f"Got: {error}."
+    except ValidationError as error:
+        signals, got = [], explain_file(error, LoggedLine, where)
+    if len(signals) != 1:
         raise RunDirError(
-            f"Expected logged blocks of one signal in {path}, got {error!r}. Write them with "
+            f"Expected logged blocks of one signal in {path}. {got} Write them with "
             f"`lenity train survival`, or correct the path."
-        ) from None
-    return LoggedBlocks.of(signal, columns[0], columns[1], folds=columns[2])
+        )
+    return LoggedBlocks.of(
+        lines[0].signal,
+        [line.scores for line in lines],
+        [line.accepted for line in lines],
+        folds=[line.fold for line in lines],
+    )
 
 
 class PositionMetrics(Frozen):

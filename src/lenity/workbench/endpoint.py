@@ -185,8 +185,8 @@ class Client:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ConnectionRefusedError) or _is_unknown_host(reason):
             raise ConfigError(
-                f"Expected an engine at {self.endpoint.address}, got: {reason}. Start it, or "
-                f"correct the URL; the same command then goes on."
+                f"Expected an engine at {self.endpoint.address}, got: {reason}. Start it, and the "
+                f"same command goes on; with another URL, choose another directory."
             ) from None
         raise RequestFailedError(f"{type(reason).__name__}: {reason}") from None
 

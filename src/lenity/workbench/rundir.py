@@ -237,7 +237,12 @@ class RunDir:
             raise RunDirError(
                 f"Expected a folder for the run, got the file {self.path}. Choose another name."
             )
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunDirError(
+                f"Expected a folder for the run, got: {error}. Choose another name."
+            ) from None
         strangers = sorted(p.name for p in self.path.iterdir() if p.name[0] != ".")
         if strangers and MANIFEST not in strangers:
             raise RunDirError(

@@ -80,7 +80,7 @@ def test_it_goes_into_a_run_that_goes_on_and_not_into_a_finished_one(tmp_path):
 @pytest.mark.parametrize("below", ["taken", "taken/below"])
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path, below):
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(RunDirError, match="Expected a folder for a report.*taken"):
+    with pytest.raises(RunDirError, match=r"Expected a folder for a report.*taken"):
         write_report(report(), tmp_path / below)
 
 
