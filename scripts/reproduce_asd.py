@@ -191,20 +191,14 @@ PARTS: dict[str, Any] = {
     "gate": _sweep("gate", EAGLE, "0", "0.05", "0.25", "0.5", "inf"),
     "budget": _sweep("budget", EAGLE, "0", "2", "8", "32"),
     "gamma": _sweep("gamma", gamma=5),
-    "matched": _sweep("matched_regret", prompts=64),
+    "matched": _sweep("matched_regret"),
     "ngram-traces": _sweep(
         "matched_regret", NGRAM, "strict", prompts=32, tasks=(DISCOVERY,), divergence=True
     ),
     "ngram-budget": _sweep("budget", NGRAM, "2", "8", "32"),
     "self-budget": _sweep("budget", SELF, "2", "8", "32", tokens=32),
     "quality": _sweep(
-        "budget",
-        EAGLE,
-        "2",
-        "8",
-        tasks=("small_exact:per_family=100",),
-        prompts=256,
-        tokens=None,
+        "budget", EAGLE, "2", "8", "32", tasks=("small_exact",), prompts=48, tokens=None
     ),
     "audit": None,
     "block_cap": _sweep("block_cap", EAGLE, "1", "none"),

@@ -12,7 +12,7 @@ which goes on where it stopped when the same command is given again:
     page      the figures                                                 docs/reproduce/skipping.*
 
     python -m scripts.reproduce_skipping RUN --drafter DIR [--stages traces offline costs online
-        page] [--trace-prompts 160] [--prompts 96] [--minutes 60]
+        page] [--trace-prompts 200] [--prompts 64] [--minutes 60]
 
 Counts (target passes, draft blocks, agreement) are measured; no time is but the stage ``costs``,
 since drafts and passes are remembered (``remembering_drafter.py``, ``remembering_target.py``).
@@ -79,8 +79,8 @@ def main() -> int:
     parser.add_argument("run", type=Path, help="run directory, begun or continued")
     parser.add_argument("--drafter", type=Path, required=True)
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
-    parser.add_argument("--trace-prompts", type=int, default=160)
-    parser.add_argument("--prompts", type=int, default=96)
+    parser.add_argument("--trace-prompts", type=int, default=200)
+    parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--minutes", type=float, help="the online stage ends with what it has")
     parser.add_argument("--page", type=Path, default=Path("docs/reproduce"))
     chosen = parser.parse_args()

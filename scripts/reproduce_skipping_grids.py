@@ -15,6 +15,8 @@ LENIENCE = (0.99, 0.975, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3)
 TOP_K, PERIODS, COUNTS = (2, 3, 5), (3, 4, 8), (2, 4)
 GATED = {"raw": (0.90, 0.93), "conditional": (0.90, 0.90)}
 """Gates that are left out one by one, and at which K_min is moved."""
+WHOLE = {"raw": "raw 0.9 0.93", "conditional": "conditional 0.9 0.9"}
+"""Arms of the grids at which gates are left out and K_min is moved."""
 PAPER_DRAFT_SHARE = 0.4
 """c_D / (c_D + c_V) that fits the paper's K_min table: speeds over relative blocks and calls."""
 

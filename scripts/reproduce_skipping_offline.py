@@ -102,11 +102,14 @@ def _at_risk(logs: dict[str, LoggedBlocks]) -> dict[str, Floats]:
 def _scored(
     scores: dict[str, Floats], raw: LoggedBlocks, prompts: list[str], estimand: str
 ) -> dict[str, Any]:
-    """Return BCE and AUROC of each, means over positions; intervals are of the lead over raw."""
+    """Return BCE and AUROC of each, means over positions.
+
+    Intervals are of the difference to what is read off raw confidence: its product for P(L >= j).
+    """
     signal: Any = "conditional" if estimand == "conditional" else "marginal"
     blocks = LoggedBlocks.of(signal, _ragged(raw), raw.accepted, folds=raw.folds)
     guess = baseline(blocks)
-    first = next(iter(scores))
+    reference = "raw" if estimand == "conditional" else "raw, product"
     rng = np.random.default_rng(0)
     draws = [_draw(prompts, rng) for _ in range(RESAMPLES)]
     found: dict[str, Any] = {"position alone": {"bce": _mean(blocks, guess, _loss)}}
@@ -114,9 +117,10 @@ def _scored(
         row: dict[str, Any] = {}
         for key, measure in (("bce", _loss), ("auroc", auroc)):
             row[key] = _mean(blocks, own, measure)
-            if name != first:
+            if name != reference:
                 leads = [
-                    _mean(blocks, own, measure, rows) - _mean(blocks, scores[first], measure, rows)
+                    _mean(blocks, own, measure, rows)
+                    - _mean(blocks, scores[reference], measure, rows)
                     for rows in draws
                 ]
                 row[f"{key}_lead"] = [float(v) for v in np.quantile(leads, [0.025, 0.975])]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scripts.reproduce_skipping_grids import MIN_PREFIX, PAPER_DRAFT_SHARE
+from scripts.reproduce_skipping_grids import MIN_PREFIX, PAPER_DRAFT_SHARE, WHOLE
 from scripts.reproduce_skipping_plots import plot_frontier, plot_min_prefix
 
 PAPER_SAVINGS = {"raw": 13.5, "conditional": 12.5, "marginal": 9.6, "lenience": 4.6}
@@ -24,8 +24,6 @@ PAPER_GATES = {
 """Relative calls and pass@1; strict's is 0.9085."""
 PAPER_PERIODIC = {3: (0.7939, 0.7417), 4: (0.8502, 0.7542), 8: (0.9540, 0.6989)}
 """Relative calls and strict-token agreement."""
-WHOLE = {"raw": "raw 0.9 0.93", "conditional": "conditional 0.9 0.9"}
-"""Arms of the grids at which gates are left out and K_min is moved."""
 PAPER_SHUFFLED = {"raw": (8.75, 1.59), "marginal": (6.86, 1.00), "conditional": (8.76, 2.11)}
 
 
@@ -52,8 +50,8 @@ def tables(found: Mapping[str, Any]) -> dict[str, str]:
     """Return every table by name, in Markdown."""
     offline, online = found["offline"], found["online"]
     return {
-        "positions": _positions(offline["all_positions"]),
-        "at_risk": _positions(offline["at_risk"]),
+        "positions": _positions(offline["all_positions"], "the product's"),
+        "at_risk": _positions(offline["at_risk"], "raw's"),
         "precision": _precision(offline["at_precision"]),
         "shuffled": _shuffled(offline["gates"]),
         "equal_quality": _equal_quality(online),
@@ -72,16 +70,20 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _positions(signals: Mapping[str, Any]) -> str:
+def _positions(signals: Mapping[str, Any], whose: str) -> str:
     rows = []
     for name, row in signals.items():
         leads = [
-            "–" if f"{key}_lead" not in row else "{:+.3f} to {:+.3f}".format(*row[f"{key}_lead"])
+            "–" if f"{key}_lead" not in row else _lead(row[f"{key}_lead"])
             for key in ("bce", "auroc")
         ]
         auroc = f"{row['auroc']:.3f}" if "auroc" in row else "–"
         rows.append([name, f"{row['bce']:.3f}", leads[0], auroc, leads[1]])
-    return _table(["signal", "BCE", "minus raw's", "AUROC", "minus raw's"], rows)
+    return _table(["signal", "BCE", f"minus {whose}", "AUROC", f"minus {whose}"], rows)
+
+
+def _lead(limits: Sequence[float]) -> str:
+    return "{:+.3f} to {:+.3f}".format(*limits).replace("-", "−")
 
 
 def _precision(signals: Mapping[str, Any]) -> str:
@@ -238,10 +240,18 @@ def _min_prefix(online: Mapping[str, Any], predicted: Mapping[str, Any]) -> str:
             times = [part * blocks + (1 - part) * calls for part in (PAPER_DRAFT_SHARE, share)]
             cells = [rule, name.split()[-1], f"{calls:.3f}", f"{blocks:.3f}"]
             cells += [f"{time:.3f}" for time in times]
-            measured = [_range(row["calls"]), f"{row['blocks'][0]:.3f}"] if row else ["–", "–"]
-            rows.append([*cells, *measured])
-    head = ["signal", "K_min", "calls, predicted", "blocks, predicted", "time, paper's costs"]
-    return _table([*head, "time, our costs", "calls, measured", "blocks, measured"], rows)
+            rows.append([*cells, *_measured_costs(row, share)])
+    head = ["signal", "K_min", "predicted: calls", "blocks", "time, paper's costs"]
+    head += ["time, our costs", "measured: calls", "blocks", "time, paper's costs"]
+    return _table([*head, "time, our costs"], rows)
+
+
+def _measured_costs(row: Mapping[str, Any] | None, share: float) -> list[str]:
+    if row is None:
+        return ["–"] * 4
+    calls, blocks = row["calls"][0], row["blocks"][0]
+    times = [part * blocks + (1 - part) * calls for part in (PAPER_DRAFT_SHARE, share)]
+    return [_range(row["calls"]), f"{blocks:.3f}", *(f"{time:.3f}" for time in times)]
 
 
 def _periodic(arms: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from scripts.reproduce_skipping_grids import PAPER_DRAFT_SHARE
+from scripts.reproduce_skipping_grids import MIN_PREFIX, PAPER_DRAFT_SHARE, WHOLE
 
 LOOKS = {
     "raw": ("#0b6e99", "o"),
@@ -65,32 +65,47 @@ def _draw_rule(
     rows.sort(key=lambda row: float(row["calls"][0]))
     x = [row["calls"][0] for row in rows]
     y = [row[key][0] if key == "logprob" else row[key] for row in rows]
-    axes.plot(x, y, color=colour, marker=mark, markersize=4, linewidth=0.8, label=rule)
+    width = 0 if rule == "periodic" else 0.8  # two knobs move, so that no line joins them
+    axes.plot(x, y, color=colour, marker=mark, markersize=4, linewidth=width, label=rule)
 
 
 def plot_min_prefix(found: Mapping[str, Any], file: Path) -> None:
-    """Draw predicted calls, blocks and time over K_min, for raw and conditional."""
-    predicted, share = found["offline"]["predicted"], found["online"]["draft_share"]
+    """Draw calls, blocks and time at the paper's costs over K_min, measured and predicted."""
+    predicted, arms = found["offline"]["predicted"], found["online"]["arms"]
     with mpl.rc_context(RC):
         figure = Figure(figsize=(9, 3.4), layout="constrained")
-        for axes, rule in zip(figure.subplots(1, 2), ("raw", "conditional"), strict=True):
+        for axes, (rule, whole) in zip(figure.subplots(1, 2), WHOLE.items(), strict=True):
             names = [n for n in predicted if n.startswith(f"min_prefix {rule}")]
-            rows = {int(n.split()[-1]): predicted[n] for n in names}
-            steps = sorted(rows)
-            calls = [rows[step]["calls"][0] for step in steps]
-            blocks = [rows[step]["blocks"] for step in steps]
-            axes.plot(steps, calls, "-o", color="#0b6e99", markersize=4, label="target calls")
-            axes.plot(steps, blocks, "-s", color="#b4530a", markersize=4, label="draft blocks")
-            for part, dash, whose in ((PAPER_DRAFT_SHARE, ":", "paper's"), (share, "--", "our")):
-                time = [part * b + (1 - part) * c for b, c in zip(blocks, calls, strict=True)]
-                axes.plot(steps, time, dash, color="#222222", label=f"time, {whose} costs")
+            steps = {int(n.split()[-1]): n for n in names}
+            live = {k: whole if k == MIN_PREFIX else n for k, n in steps.items()}
+            _draw_costs(axes, {k: arms[n] for k, n in live.items() if n in arms}, measured=True)
+            _draw_costs(axes, {k: predicted[n] for k, n in steps.items()}, measured=False)
             axes.axhline(1, color="#444444", linewidth=0.8)
             axes.set(xlabel="K_min, draft tokens a skip commits at least", ylabel="over strict")
-            axes.set_title(rule, fontsize=9)
+            axes.set_title(f"{rule}: measured, and predicted (thin)", fontsize=9)
         figure.legend(
-            *axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False
+            *axes.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False
         )
         _save(figure, file)
+
+
+def _draw_costs(axes: Axes, rows: Mapping[int, Mapping[str, Any]], *, measured: bool) -> None:
+    steps = sorted(rows)
+    calls = [rows[step]["calls"][0] for step in steps]
+    found = [rows[step]["blocks"] for step in steps]
+    blocks = [own[0] if isinstance(own, list) else own for own in found]
+    share = PAPER_DRAFT_SHARE
+    time = [share * b + (1 - share) * c for b, c in zip(blocks, calls, strict=True)]
+    lines = (
+        (calls, "#0b6e99", "o", "target calls"),
+        (blocks, "#b4530a", "s", "draft blocks"),
+        (time, "#222222", "D", "time at the paper's costs"),
+    )
+    for values, colour, mark, label in lines:
+        if measured:
+            axes.plot(steps, values, marker=mark, color=colour, markersize=4, label=label)
+        else:
+            axes.plot(steps, values, color=colour, linewidth=0.7, alpha=0.5)
 
 
 def _save(figure: Figure, file: Path) -> None:

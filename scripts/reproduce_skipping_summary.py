@@ -64,17 +64,17 @@ def _rounded(value: Any) -> Any:
 
 
 def online_summary(run: Path, costs: Mapping[str, float]) -> dict[str, Any]:
-    """Return a row for every arm, over the prompts that every arm of its group answered."""
+    """Return a row for every arm, over the prompts that every arm answered."""
     share = costs["draft_seconds"] / (costs["draft_seconds"] + costs["target_seconds"])
     found = {place.name: _arms(place) for place in sorted((run / "online").iterdir())}
-    groups = {name: own for name, own in found.items() if own}
+    groups = _on_shared_prompts({name: own for name, own in found.items() if own})
     rows: dict[str, Any] = {}
     for own in groups.values():
         rows |= {arm: _row(records, own["strict"]) for arm, records in own.items()}
     strict = groups["signals"]["strict"]
     counts = Counts.of(strict)
     return {
-        "prompts": {name: len(own["strict"]) for name, own in groups.items()},
+        "prompts": len(strict),
         "draft_share": share,
         "break_even": break_even(counts.accepted / counts.draft_passes, share, 1 - share),
         "accepted": counts.accepted / counts.draft_passes,
@@ -100,6 +100,18 @@ def _arms(place: Path) -> dict[str, list[SampleRecord]]:
     if len(shared) < 2:
         return {}
     return {arm: [own[item] for item in shared] for arm, own in by_arm.items()}
+
+
+def _on_shared_prompts(
+    groups: Mapping[str, Mapping[str, Records]],
+) -> dict[str, dict[str, list[SampleRecord]]]:
+    """Return the groups with the prompts that all of them have."""
+    items = [{record.item_id for record in own["strict"]} for own in groups.values()]
+    shared = set.intersection(*items)
+    return {
+        group: {arm: [r for r in records if r.item_id in shared] for arm, records in own.items()}
+        for group, own in groups.items()
+    }
 
 
 def _row(own: Records, strict: Records) -> dict[str, Any]:

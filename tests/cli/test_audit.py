@@ -75,6 +75,7 @@ def test_a_judge_is_asked_and_its_opinion_shown(tuned, tmp_path, run, run_json, 
     [
         (("--judge-url", "http://h"), "--judge-url and --judge-model"),
         (("--judge-url", "h", "--judge-model", "j"), "http://"),
+        (("--judge-all",), "with --judge-all, got neither"),
     ],
 )
 def test_half_a_judge_is_refused(tuned, tmp_path, run, more, told):

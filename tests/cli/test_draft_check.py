@@ -137,8 +137,9 @@ def test_a_dflash_layout_with_a_confidence_head_is_run_as_dspark(run, tmp_path):
         (places("eagle3-safeai-a")[0], places("medusa-a")[1], r"numbers"),
         (places("medusa-a")[0], places("eagle3-safeai-a")[1], "fc.weight"),
         ("no/such/place/here", places("medusa-a")[1], "does not exist"),
+        (places("medusa-a")[0], "~nouser", "a home here, got '~nouser'"),
     ],
-    ids=["name", "path", "whole model", "another target", "another size", "target"],
+    ids=["name", "path", "whole model", "another target", "another size", "target", "home"],
 )
 def test_what_cannot_be_loaded_is_exit_2(run, target, drafter, said):
     done = run("draft-check", target, drafter, *SHORT)

@@ -1,5 +1,6 @@
 """``lenity report``: from a finished, read-only run."""
 
+import json
 import shutil
 
 import pytest
@@ -62,3 +63,22 @@ def test_force_without_a_second_run_is_refused(tuned, run):
     done = run("report", str(tuned[0]), "--force")
     assert done.exit_code == 2
     assert "--against RUN" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"kind": "audit"}, "manifest.json needs the field settings.audit"),
+        ({"kind": "sweep"}, "manifest.json needs the field settings.sweep"),
+        ({"settings": {"tune": {"batch": 1}}}, "settings.tune needs the field questions: "),
+        ({"kind": "audit", "settings": {"served": []}}, "manifest.json: settings.served: "),
+    ],
+)
+def test_settings_of_another_lenity_are_refused_by_file_and_field(
+    tuned, tmp_path, run, changes, told
+):
+    made = json.loads((tuned[0] / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps(made | changes))
+    done = run("report", str(tmp_path))
+    assert done.exit_code == 2
+    assert told in "".join(done.stderr.split("\n"))

@@ -7,12 +7,13 @@ import typer
 
 from lenity.cli.studies import (
     UNFINISHED,
+    judge_settings,
     make_study,
     print_tables,
     progress_bar,
     say_missing,
 )
-from lenity.errors import MissingExtraError
+from lenity.errors import ConfigError, MissingExtraError
 from lenity.workbench.tables import COUNT, PERCENT, PLAIN, Column, Table
 
 
@@ -77,3 +78,18 @@ def test_a_study_asks_first_for_what_its_report_needs(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"lenity\[report\]"):
         make_study(None, {"folder": tmp_path}, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"judge_all": True}, "with --judge-all, got neither"),
+        ({"judge_key": "KEY"}, "with --judge-api-key-env, got neither"),
+        ({"judge_all": True, "judge_key": "KEY"}, "--judge-all and --judge-api-key-env"),
+    ],
+)
+def test_what_a_judge_is_told_needs_a_judge(given, told):
+    blank = {"judge_url": None, "judge_model": None, "judge_key": None, "judge_all": False}
+    assert judge_settings(blank) is None
+    with pytest.raises(ConfigError, match=told):
+        judge_settings(blank | given)

@@ -148,3 +148,30 @@ def test_a_predictor_that_is_none_is_refused_before_a_model_is_loaded(run, tmp_p
     done = run(*words, "--predictor", str(tmp_path))
     assert done.exit_code == 2
     assert "survival predictor" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("preset", "more", "told"),
+    [
+        ("gamma", ("--value", "2.5"), "from 1 to 1024"),
+        ("matched_regret", ("--value", "margin:ratio=0.9/x"), "ratio: expected a number"),
+        ("skipping", ("--value", "marginal:predictor=/nowhere/x,local=0.2"), "No such file"),
+        ("skipping", ("--family", "poetry"), "among code, maths"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused_before_a_model_is_loaded(
+    run, tmp_path, preset, more, told
+):
+    words = ("sweep", preset, "-o", str(tmp_path / "x"), "-m", "no/model", *WORDS)
+    done = run(*words, *more)
+    assert done.exit_code == 2
+    assert told in " ".join(done.stderr.split())
+    assert not (tmp_path / "x").exists()
+
+
+def test_rhos_that_are_one_plot_are_refused_before_anything_is_computed(run, tmp_path):
+    words = ("sweep", "proposition", "-o", str(tmp_path / "x"))
+    done = run(*words, "--value", "0.5", "--value", "0.5000000001")
+    assert done.exit_code == 2
+    assert "differ in their first six digits" in " ".join(done.stderr.split())
+    assert not (tmp_path / "x").exists()

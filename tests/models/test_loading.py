@@ -91,6 +91,11 @@ def test_missing_weights_are_not_made_up(folder: Path):
         load(str(folder), device="cpu")
 
 
+def test_a_home_of_nobody_is_refused():
+    with pytest.raises(ConfigError, match="a home here, got '~nouser/model'"):
+        load("~nouser/model")
+
+
 def test_what_is_no_folder_is_refused(tmp_path: Path):
     for name in (str(tmp_path / "nowhere"), "./nowhere", "~/no/where", "a/b/c"):
         with pytest.raises(ConfigError, match="does not exist"):

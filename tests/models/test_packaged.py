@@ -123,3 +123,9 @@ def test_conversion_without_its_tools_names_the_extra(
     monkeypatch.setattr("lenity.models.packaged.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="gguf and accelerate"):
         SMOLLM2._convert(tmp_path / "x.gguf", tmp_path)
+
+
+def test_a_cache_in_nobodys_home_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LENITY_CACHE", "~nouser/cache")
+    with pytest.raises(ConfigError, match="a home here, got '~nouser/cache'"):
+        cache_dir()

@@ -115,7 +115,9 @@ def test_what_is_no_predictor_is_refused(tmp_path):
         load_predictor(tmp_path)
     folder = written(made(), tmp_path / "p")
     weights = (folder / WEIGHTS).read_bytes()
-    for content in (weights[:40], weights[:-8], b""):
+    header = b'[{"mean": 1}]'
+    listed = len(header).to_bytes(8, "little") + header
+    for content in (weights[:40], weights[:-8], b"", listed):
         (folder / WEIGHTS).write_bytes(content)
         with pytest.raises(ConfigError, match="Expected a survival predictor in"):
             load_predictor(folder)
@@ -125,7 +127,8 @@ def test_what_is_no_predictor_is_refused(tmp_path):
         ({"scalars": ["entropy"]}, "it reads other numbers: entropy"),
         ({"width": 5}, "size mismatch"),
         ({"temperatures": [0]}, "finite temperatures above 0"),
-        ({"version": 2}, "version"),
+        ({"version": 2}, r"predictor\.json: version: expected 1, got 2"),
+        ({"estimand": "joint"}, "estimand: expected 'marginal' or 'conditional', got 'joint'"),
     ]:
         (folder / DESCRIPTION).write_text(json.dumps(about | change))
         with pytest.raises(ConfigError, match=said):

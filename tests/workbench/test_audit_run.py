@@ -8,6 +8,7 @@ from lenity.workbench.audit_report import audit_report
 from lenity.workbench.audit_run import questions_for, run_audit
 from lenity.workbench.endpoint import Endpoint
 from lenity.workbench.judge_prompts import JudgeSettings
+from lenity.workbench.judge_run import CHECK
 from lenity.workbench.rundir import RunDir
 from lenity.workbench.samples import read_samples
 from tests.toys import cycle_model
@@ -83,6 +84,8 @@ def test_token_views_are_written_while_the_tokenizer_is_there(tmp_path):
 
 def longer_is_better(model, prompt):
     """A judge that counts characters."""
+    if prompt == CHECK:
+        return "OK"
     if prompt.startswith("Grade"):
         return "GRADE: 8"
     first, second = (part.split("</answer")[0] for part in prompt.split("<answer ")[1:])
@@ -122,4 +125,18 @@ def test_a_judge_of_nothing_is_refused_before_anything_is_decoded(tmp_path):
     settings = audit_settings(questions=questions(spec="jsonl:scorer=exact"), judge=asked)
     with pytest.raises(ConfigError, match="--judge-all"):
         run_audit(study(tmp_path / "run", data), point(data), settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("status", [404, 400])
+def test_a_judge_that_answers_nothing_is_refused_before_anything_is_decoded(
+    tmp_path, monkeypatch, status
+):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    data = questions_file(tmp_path)
+    with serving(lambda *_: status) as engine:
+        asked = JudgeSettings(endpoint=Endpoint(url=engine.url, model="j"))
+        with pytest.raises(ConfigError, match=f"HTTP {status}: as told"):
+            run_audit(study(tmp_path / "run", data), point(data), audit_settings(judge=asked))
+    assert len(engine.requests) == 1
     assert not (tmp_path / "run").exists()

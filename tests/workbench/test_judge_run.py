@@ -10,7 +10,7 @@ from lenity.tasks.gsm8k import Gsm8k
 from lenity.tasks.mt_bench import MtBench
 from lenity.workbench.endpoint import Endpoint
 from lenity.workbench.judge_prompts import JudgeSettings
-from lenity.workbench.judge_run import ask_judge, judge_for
+from lenity.workbench.judge_run import CHECK_TOKENS, ask_judge, check_judge, judge_for
 from lenity.workbench.judgements import read_judgements
 from lenity.workbench.rundir import RunDir
 from tests.workbench.engine import serving
@@ -169,3 +169,39 @@ def test_a_judge_that_never_stops_thinking_has_no_opinion(run):
     with serving(lambda *_: "<think>\nGRADE: 1\nBETTER: A") as engine:
         ask_judge(run, ARMS, judge(engine))
     assert {line.status for line in read_judgements(run)} == {"failed"}
+
+
+def test_a_judge_is_asked_one_short_thing_beforehand(tmp_path):
+    with serving(lambda *_: {"message": {"content": None}, "finish_reason": "length"}) as engine:
+        check_judge(judge(engine), tmp_path / "run")
+    (asked,) = engine.requests
+    assert asked["max_tokens"] == CHECK_TOKENS
+    check_judge(None, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (404, r"HTTP 404.*Look at the URL.*That is the judge"),
+        (503, r"answer of the judge 'j' at http.*HTTP 503.*leave the judge out"),
+        (b"<html>", r"no answer in the reply: <html>\. Look at"),
+    ],
+)
+def test_a_judge_that_gives_no_answer_is_refused_after_one_try(tmp_path, reply, told):
+    with serving(lambda *_: reply) as engine, pytest.raises(ConfigError, match=told):
+        check_judge(judge(engine), tmp_path / "run")
+    assert len(engine.requests) == 1
+
+
+def test_a_judge_that_is_not_there_is_refused(tmp_path):
+    with serving(fair) as engine:
+        gone = judge(engine)
+    with pytest.raises(ConfigError, match=r"Expected an engine at http.*Start it"):
+        check_judge(gone, tmp_path / "run")
+
+
+def test_a_finished_run_needs_no_judge(run):
+    run.finish()
+    with serving(fair) as engine:
+        check_judge(judge(engine), run.path)
+    assert not engine.requests

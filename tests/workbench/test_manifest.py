@@ -12,7 +12,9 @@ from lenity.workbench.manifest import (
     first_difference,
     parse,
     read_manifest,
+    read_settings,
 )
+from lenity.workbench.operating_point import OperatingPoint
 from lenity.workbench.provenance import Hardware
 from tests.workbench.made import manifest, provenance
 
@@ -82,3 +84,20 @@ def test_a_folder_without_one_is_no_run(tmp_path):
         read_manifest(tmp_path)
     with pytest.raises(RunDirError, match="does not exist"):
         read_manifest(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("stored", "told"),
+    [
+        ({}, r"manifest\.json needs the field settings\.point"),
+        ({"point": 3}, r"manifest\.json: settings\.point: expected .* got 3"),
+        ({"point": {"target": {"name": "t"}, "gamma": -1}}, "gamma: expected at least 0, got -1"),
+        ({"point": {"target": {"name": "t"}, "gama": 1}}, "gama: .*Did you mean 'gamma'"),
+    ],
+)
+def test_settings_of_another_lenity_are_refused_by_their_field(tmp_path, stored, told):
+    made = manifest(settings=stored)
+    with pytest.raises(RunDirError, match=f"{told}.*Lenity 0 wrote the run"):
+        read_settings(made, tmp_path, "point", OperatingPoint)
+    right = manifest(settings={"point": {"target": {"name": "t"}}})
+    assert read_settings(right, tmp_path, "point", OperatingPoint).target.name == "t"

@@ -251,3 +251,12 @@ def test_judging_imports_no_torch():
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", probe], check=True)
+
+
+def test_a_judge_that_answers_nothing_is_refused_before_anything_is_asked(tmp_path, data):
+    with serving(lambda model, prompt: 404 if model == "j" else right(model, prompt)) as engine:
+        judge = JudgeSettings(endpoint=Endpoint(url=engine.url, model="j"), every_task=True)
+        with pytest.raises(ConfigError, match=r"HTTP 404.* nothing was decoded"):
+            run_served(study(tmp_path, data), settings(engine, judge=judge))
+    assert [asked["model"] for asked in engine.requests] == ["j"]
+    assert not study(tmp_path, data).folder.exists()

@@ -75,3 +75,36 @@ def test_rules_stand_side_by_side_and_a_ledger_makes_another_line():
 
 def test_a_rule_named_twice_is_one_arm():
     assert len(steps(settings("matched_regret", values=("asd", "asd")))) == 2
+
+
+@pytest.mark.parametrize("value", ["abc", "2.5", "-2", "0", "1025", "99999999999", "²", 2.5])
+def test_a_gamma_that_drafts_no_tokens_is_refused(value):
+    with pytest.raises(ConfigError, match=r"from 1 to 1024, got .* --value"):
+        steps(settings("gamma", values=(value,)))
+
+
+def test_a_value_given_twice_is_one_arm():
+    assert [s.arm.gamma for s in steps(settings("gamma", values=("2", 2, "02")))] == [2, 2]
+    assert len(steps(settings("budget", values=("1", "1")))) == 2
+    assert len(steps(settings("min_prefix", skip="raw", values=("1", "1")))) == 2
+
+
+def test_a_gamma_of_all_arms_that_is_too_large_is_refused_by_its_name():
+    with pytest.raises(ConfigError, match="gamma: expected at most 1024, got 99999"):
+        steps(settings("budget", gamma=99999))
+
+
+@pytest.mark.parametrize("name", ["budget", "matched_regret", "skipping"])
+def test_what_no_file_name_has_stands_in_no_arms_name(name):
+    value = {"budget": "1/2", "matched_regret": "margin:ratio=0.9/x"}.get(name)
+    told = value or "conditional:predictor=confidence,calibration=/a/b.json"
+    (found,) = steps(settings(name, values=(told,)))[1:]
+    assert "/" not in found.arm.name
+    assert "/" in (found.arm.skip or found.arm.policy)
+
+
+def test_arms_that_differ_by_a_path_alone_have_names_of_their_own():
+    told = tuple(f"marginal:predictor={folder},local=0.2" for folder in ("/a", "/b"))
+    found = steps(settings("skipping", values=told))[1:]
+    assert [s.arm.name for s in found] == ["marginal:local=0.2", "marginal:local=0.2 +2"]
+    assert ["predictor=/a" in s.arm.skip for s in found] == [True, False]

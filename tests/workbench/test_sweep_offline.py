@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from lenity.errors import RunDirError
+from lenity.workbench.manifest import MANIFEST
 from lenity.workbench.report.write import write_report
 from lenity.workbench.rundir import RunDir
-from lenity.workbench.sweep_offline import is_offline, offline_report, run_offline
+from lenity.workbench.sweep_offline import RESULT, is_offline, offline_report, run_offline
 from lenity.workbench.sweep_proposition import proposition_sweep
 from lenity.workbench.sweep_survival import survival_sweep
 from tests.workbench.logs import survival_run
@@ -49,6 +50,20 @@ def test_the_proposition_becomes_a_report(tmp_path):
     assert [plot.key.partition("-")[0] for plot in report.sweeps] == ["passing", "bce", "auroc"]
     assert report.tables[0].name == "proposition"
     assert "geometric" in report.disclosure.protocols[0]
+
+
+def test_what_another_lenity_computed_is_refused_by_file_and_field(tmp_path):
+    run = run_offline(tmp_path / "run", proposition_sweep(6, ["0.7"]))
+    run.close()
+    file, manifest = tmp_path / "run" / RESULT, tmp_path / "run" / MANIFEST
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"proposition"', '"survival"'))
+    with pytest.raises(RunDirError, match=r"manifest\.json: settings\.offline: preset: expected"):
+        offline_report(RunDir.open(tmp_path / "run"))
+    manifest.write_text(text)
+    file.write_text("{}x")
+    with pytest.raises(RunDirError, match=r"diagnostics\.json: expected JSON.*damaged"):
+        offline_report(RunDir.open(tmp_path / "run"))
 
 
 def test_no_model_and_no_torch_is_loaded():

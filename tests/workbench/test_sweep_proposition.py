@@ -53,7 +53,7 @@ def test_prefixes_part_where_positions_do_not():
     assert len(proposition_table(settings, found).rows) == 16
 
 
-@pytest.mark.parametrize("wanted", [["1.5"], ["much"], ["0.5", "0.5"]])
+@pytest.mark.parametrize("wanted", [["1.5"], ["much"], ["0.5", "0.5"], ["0.5", "0.5000000001"]])
 def test_what_is_no_probability_is_refused(wanted):
     with pytest.raises(ConfigError, match="values of rho from 0 to 1"):
         proposition_sweep(4, wanted)

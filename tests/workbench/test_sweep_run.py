@@ -1,10 +1,15 @@
 """A sweep at work, broken off and gone on with."""
 
+import pytest
+from safetensors.torch import save_file
+
+from lenity.errors import ConfigError
+from lenity.skipping.survival import DESCRIPTION, WEIGHTS, Description, SurvivalPredictor
 from lenity.workbench.config import NaturalEos
 from lenity.workbench.rundir import RunDir
 from lenity.workbench.sweep import SweepSettings
 from lenity.workbench.sweep_report import sweep_report
-from lenity.workbench.sweep_run import run_sweep
+from lenity.workbench.sweep_run import checked_steps, run_sweep
 from lenity.workbench.trace import read_traces
 from tests.workbench.studies import questions, questions_file, study
 
@@ -72,3 +77,47 @@ def test_time_that_is_up_is_gone_on_with(tmp_path):
     again, missing = run_sweep(study(tmp_path / "run", data), settings())
     assert again.is_finished
     assert not missing
+
+
+def predictor(folder):
+    """A marginal predictor that knows nothing."""
+    folder.mkdir()
+    made = SurvivalPredictor(Description(estimand="marginal", width=1))
+    (folder / DESCRIPTION).write_text(made.description.model_dump_json())
+    save_file(made.state_dict(), folder / WEIGHTS)
+    return folder
+
+
+def test_a_predictor_that_cannot_be_read_is_refused_before_anything_is_decoded(tmp_path):
+    folder = predictor(tmp_path / "p")
+    asked = settings("skipping", values=(f"marginal:predictor={folder},local=0.2",))
+    assert [step.curve for step in checked_steps(asked)] == ["strict", "marginal"]
+    (folder / WEIGHTS).write_bytes(b"damaged")
+    with pytest.raises(ConfigError, match="Expected a survival predictor in"):
+        run_sweep(study(tmp_path / "run", questions_file(tmp_path)), asked)
+    assert not (tmp_path / "run").exists()
+    other = settings("skipping", values=("conditional:predictor=/nowhere/x",))
+    with pytest.raises(ConfigError, match="No such file"):
+        checked_steps(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("budget", "abc", "budget: expected a number, got 'abc'"),
+        ("matched_regret", "margin:ratio=0.9/x", "ratio: expected a number, got '0.9/x'"),
+        ("matched_regret", "margin:ration=1", "no knob 'ration'"),
+        ("skipping", "top_k:k=a/b", "k: expected an integer, got 'a/b'"),
+        ("skipping", "marginal:predictor=x,family=code/x", "expected 'code' or 'maths'"),
+        ("gate_ablation", "raw:local=high", "local: expected a number, got 'high'"),
+    ],
+)
+def test_a_knob_of_a_value_is_refused_as_such(name, value, told):
+    with pytest.raises(ConfigError, match=told):
+        checked_steps(settings(name, values=(value,)))
+
+
+@pytest.mark.parametrize("name", ["skipping", "min_prefix", "gate_ablation"])
+def test_a_family_that_no_predictor_knows_is_refused(name):
+    with pytest.raises(ConfigError, match="got 'poetry'"):
+        checked_steps(settings(name, skip="raw", values=(), family="poetry"))

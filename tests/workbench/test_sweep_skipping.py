@@ -9,9 +9,11 @@ from lenity.policies import policy
 from lenity.skipping import skip_rule
 from lenity.workbench.sweep_skipping import (
     CONDITIONAL_PREFIXES,
+    FAMILIES,
     MARGINAL_GATES,
     Predictor,
     Shared,
+    check_family,
     find_predictors,
     gate_grid,
     skipping_grid,
@@ -129,8 +131,23 @@ def test_what_is_no_predictor_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="marginal/fold-0"):
         find_predictors([tmp_path])
     broken = predictor(tmp_path / "broken", "joint")
-    with pytest.raises(ConfigError, match="Expected a survival predictor in"):
+    told = r"predictor.json: estimand: expected 'marginal' or 'conditional', got 'joint'\."
+    with pytest.raises(ConfigError, match=told):
         find_predictors([broken])
+    for text in ("[]", "{}", "1", '["estimand"]', '{"estimand": []}', "{"):
+        (broken / "predictor.json").write_text(text)
+        with pytest.raises(ConfigError, match="Expected a survival predictor in") as refused:
+            find_predictors([broken])
+        assert "validation error" not in str(refused.value)
     (broken / "predictor.safetensors").unlink()
     with pytest.raises(ConfigError, match="Expected a survival predictor in"):
         find_predictors([broken])
+
+
+def test_a_family_is_one_that_predictors_are_told():
+    for family in (None, *FAMILIES):
+        check_family(family)
+        skip_rule("marginal", predictor="run", family=family)
+    told = "among code, maths, .* got 'math'. Did you mean 'maths'"
+    with pytest.raises(ConfigError, match=told):
+        check_family("math")

@@ -88,15 +88,14 @@ def find_drafter(drafter: str, target: LanguageModel) -> tuple[Drafter, Checkpoi
 
     Raises what reading either raises.
     """
-    from pathlib import Path
-
     from lenity.drafters import DRAFTERS
     from lenity.drafters import drafter as drafter_named
     from lenity.drafters.block import HeadDrafter
     from lenity.models.heads.checkpoint import open_checkpoint
+    from lenity.paths import expanded
 
     is_spec = drafter.partition(":")[0] in DRAFTERS.names()
-    if not is_spec and ("/" in drafter or Path(drafter).expanduser().exists()):
+    if not is_spec and ("/" in drafter or expanded(drafter).exists()):
         if is_masked(open_checkpoint(drafter).config):  # it is made for no target
             return drafter_named("masked_diffusion", model=drafter), None
         checkpoint = open_checkpoint(drafter, target=target)

@@ -101,6 +101,7 @@ def judge_settings(asked: Mapping[str, Any]) -> JudgeSettings | None:
     """Return the judge that was asked for, if one was. Raises ConfigError for half a judge."""
     url, model = asked["judge_url"], asked["judge_model"]
     if url is None and model is None:
+        _check_no_judge(asked)
         return None
     if url is None or model is None:
         raise ConfigError(
@@ -113,6 +114,17 @@ def judge_settings(asked: Mapping[str, Any]) -> JudgeSettings | None:
 
     endpoint = build_knobs(Endpoint, {"url": url, "model": model}, "judge")
     return JudgeSettings(endpoint=endpoint, every_task=asked["judge_all"])
+
+
+def _check_no_judge(asked: Mapping[str, Any]) -> None:
+    """Refuse options of a judge where none is named."""
+    options = {"--judge-all": asked["judge_all"], "--judge-api-key-env": asked["judge_key"]}
+    given = [option for option, value in options.items() if value]
+    if given:
+        raise ConfigError(
+            f"Expected --judge-url and --judge-model with {' and '.join(given)}, got neither. Give "
+            f"both, or leave {' and '.join(given)} out."
+        )
 
 
 @contextmanager

@@ -106,20 +106,21 @@ def sweep(
 
 
 def _run(asked: dict[str, Any]) -> None:
-    from lenity.workbench.sweep import OFFLINE, preset, steps
+    from lenity.workbench.sweep import OFFLINE, preset
 
     if asked["preset"] in OFFLINE:
         _run_offline(asked)
         return
     preset(asked["preset"])
     settings = _settings(asked)
-    steps(settings)  # what cannot be swept is refused before anything is loaded
+    from lenity.workbench.sweep_run import checked_steps, run_sweep
+
+    checked_steps(settings)  # what cannot be swept is refused before the target is loaded
     with working(f"Loading {asked['model']}"):
         from lenity.models.loading import load
 
         target = load(asked["model"], dtype=asked["dtype"], device=asked["device"])
     from lenity.workbench.sweep_report import sweep_report
-    from lenity.workbench.sweep_run import run_sweep
 
     with progress_bar("Sweep") as tell:
         run, missing = run_sweep(make_study(target, asked, tell), settings)

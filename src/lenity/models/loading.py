@@ -14,6 +14,7 @@ from torch import nn
 from lenity.errors import ConfigError, ModelMismatchError, OutOfMemoryError, is_out_of_memory
 from lenity.models.causal import CausalLM
 from lenity.models.quiet import quiet
+from lenity.paths import expanded
 from lenity.registry import Registry, did_you_mean
 
 MODELS = Registry("model", {"demo:smollm2": "lenity.models.packaged:SMOLLM2"})
@@ -103,10 +104,10 @@ def _move(module: nn.Module, place: torch.device, name: str) -> nn.Module:
 
 
 def _resolve(name: str) -> str:
-    """Return the folder or hub id behind a name."""
+    """Return the folder or hub id behind a name. Raises ConfigError."""
     if name in MODELS.names() or name.startswith("demo:"):
         return str(MODELS.load(name).directory())
-    path = Path(name).expanduser()
+    path = expanded(name)
     if os.path.isdir(path):  # of os, for a name that no path can have is no folder either
         _check_folder(path)
         return str(path)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from lenity.errors import ConfigError, MissingExtraError
 from lenity.models.quiet import quiet
+from lenity.paths import expanded
 
 FORMAT_VERSION = 1
 """Goes up when the converted files change, so that old conversions are not used again."""
@@ -86,7 +87,7 @@ SMOLLM2 = PackagedModel(
 def cache_dir() -> Path:
     """Return where lenity keeps files: $LENITY_CACHE, $XDG_CACHE_HOME/lenity, ~/.cache/lenity."""
     if own := os.environ.get("LENITY_CACHE"):
-        return Path(own).expanduser()
+        return expanded(own)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "lenity"
 

@@ -62,6 +62,12 @@ class SkipRule(BaseModel):
     repetition_guard: bool = True
     """Whether a prefix that repeats itself is sent to the target"""
 
+    def load(self, device: torch.device) -> None:
+        """Read the files that the rule decides by, if there are any. Raises ConfigError.
+
+        What is read is kept; without this call the first decision reads it.
+        """
+
     def prefix_length(self, context: SkipContext) -> Int[Tensor, " B"]:
         """Return how many draft tokens of each row need no target; 0 asks for a target pass.
 

@@ -70,7 +70,7 @@ class SurvivalRule(GatedRule):
     """eta_c, the least score of the prefix as a whole; above 1 never skips"""
     predictor: str | SurvivalPredictor = Field(examples=["run/marginal"])
     """Survival predictor: a folder that `lenity train survival` wrote, or a loaded one"""
-    family: str | None = None
+    family: Literal["code", "maths"] | None = None
     """What the prompts are, where the predictor was told: code or maths; none says nothing"""
 
     _loaded: dict[torch.device, SurvivalPredictor] = PrivateAttr(default_factory=dict)
@@ -84,6 +84,10 @@ class SurvivalRule(GatedRule):
         families = [self.family] * len(context.num_emitted)
         predictor = self.loaded(context.draft.token_ids.device)
         return predictor.scores(context.draft, context.num_emitted, families)
+
+    def load(self, device: torch.device) -> None:
+        """Read the predictor. Raises ConfigError."""
+        self.loaded(device)
 
     def loaded(self, device: torch.device) -> SurvivalPredictor:
         """Return the predictor, read once per device.
@@ -141,6 +145,13 @@ class Conditional(SurvivalRule):
             )
         return self
 
+    def load(self, device: torch.device) -> None:
+        """Read the predictor, or the calibration of a confidence. Raises ConfigError."""
+        if self.predictor != CONFIDENCE:
+            super().load(device)
+        else:
+            self._temperatures()
+
     def signal(self, context: SkipContext) -> Float[Tensor, "B G"]:
         """Return the predictor's estimates, or Draft.confidence, calibrated where asked.
 
@@ -149,11 +160,16 @@ class Conditional(SurvivalRule):
         if self.predictor != CONFIDENCE:
             return super().signal(context)
         confidence = _confidence(context, self.type)
+        temperatures = self._temperatures()
+        return tempered(confidence, temperatures) if temperatures else confidence
+
+    def _temperatures(self) -> tuple[float, ...]:
+        """Return those of the calibration, read once; none without one."""
         if self.calibration is None:
-            return confidence
+            return ()
         if not self._calibration:
             self._calibration.append(read_calibration(self.calibration))
-        return tempered(confidence, self._calibration[0].temperatures)
+        return self._calibration[0].temperatures
 
     def prefix_scores(self, scores: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
         """Return prod_{j<=k} q_j, summed as logarithms."""

@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from torch import Tensor, nn
 
 from lenity.errors import ConfigError, ModelMismatchError
+from lenity.registry import explain_file
 from lenity.skipping.features import SCALARS, hidden_features, scalar_features
 from lenity.types import Draft
 
@@ -152,11 +153,13 @@ def load_predictor(folder: str | Path) -> SurvivalPredictor:
             raise ValueError(f"it reads other numbers: {', '.join(description.scalars)}")
         predictor = SurvivalPredictor(description, name=str(folder))
         predictor.load_state_dict(tensors)
-    except (OSError, ValidationError, ValueError, KeyError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        reason = f"{' '.join(str(error).split()).rstrip('.')}."
+        if isinstance(error, ValidationError):
+            reason = explain_file(error, Description, place / DESCRIPTION)
         raise ConfigError(
             f"Expected a survival predictor in {folder} ({DESCRIPTION} and {WEIGHTS}), got: "
-            f"{reason}. Train one with `lenity train survival`, or correct the path."
+            f"{reason} Train one with `lenity train survival`, or correct the path."
         ) from None
     return predictor.eval()
 

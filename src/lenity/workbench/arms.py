@@ -46,7 +46,7 @@ class Arms:
         ``traces`` gets what policies read of every round; watching costs time, so that no speed is
         measured with it.
         Raises ProtocolError for two arms of one name, ConfigError for a relaxed arm that drafts
-        nothing, and what loading a drafter raises.
+        nothing, and what loading a drafter or a survival predictor raises.
         """
         names = [arm.name for arm in arms]
         if len(set(names)) < len(names):
@@ -71,6 +71,8 @@ class Arms:
             skip=arm.skip,
             shadow=arm.shadow,
         )
+        if made.skip is not None:
+            made.skip.load(self.target.device)
         if not made.policy.is_strict and (drafts is None or arm.gamma == 0):
             raise ConfigError(
                 f"Expected draft tokens for {arm.policy} in arm {arm.name} to judge, got drafter "

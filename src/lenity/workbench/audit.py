@@ -149,8 +149,8 @@ def epsilon_of(run: RunDir) -> float:
 
 
 def settings_of(run: RunDir) -> AuditSettings:
-    """Return the settings a recorded audit was made with."""
-    return AuditSettings.model_validate(run.manifest.settings["audit"])
+    """Return the settings a recorded audit was made with. Raises RunDirError."""
+    return run.settings("audit", AuditSettings)
 
 
 def judge(run: RunDir) -> Audit:

@@ -12,6 +12,7 @@ from lenity.workbench.config import PLAIN, STRICT_A, STRICT_B
 from lenity.workbench.intervals import Interval
 from lenity.workbench.judgements import judge_notes, judge_table
 from lenity.workbench.metrics import Counts, relative_calls
+from lenity.workbench.operating_point import OperatingPoint
 from lenity.workbench.parts import (
     acceptance,
     arms_table,
@@ -36,7 +37,8 @@ SHOWN = {EOS_STRICT: "strict", EOS_RELAXED: "relaxed"}
 def audit_report(run: RunDir, audit: Audit, missing: Mapping[str, int] | None = None) -> ReportData:
     """Return the report of a recorded audit."""
     settings, manifest = settings_of(run), run.manifest
-    point = _point(manifest.settings["point"])
+    frozen = run.settings("point", OperatingPoint)
+    point = _point(frozen)
     eos = {name: audit.records.get(arm, ()) for arm, name in SHOWN.items()}
     if PLAIN in audit.records:
         eos = {PLAIN: audit.records[PLAIN], **eos}
@@ -70,29 +72,28 @@ def audit_report(run: RunDir, audit: Audit, missing: Mapping[str, int] | None = 
         worst_slice=worst_slice(slices, audit.quality.measure),
         acceptance=acceptance({k: v for k, v in eos.items() if k != PLAIN}, natural),
         latency=latency(work, fixed) if work else None,
-        regret=regret({"relaxed": eos["relaxed"]}, _budget(manifest.settings["point"]), natural),
+        regret=regret({"relaxed": eos["relaxed"]}, _budget(frozen), natural),
         tables=tuple(tables),
         samples=read_samples(run.path),
         disclosure=_disclosure(run, audit, (natural, fixed)),
     )
 
 
-def _point(stored: Any) -> dict[str, Any]:
+def _point(stored: OperatingPoint) -> dict[str, Any]:
     """Return the deciding lines of a stored operating point, in order."""
-    drafter = stored["drafter"]
     return {
-        "target": stored["target"]["name"],
-        "dtype": stored["target"]["dtype"],
-        "drafter": drafter["spec"] if drafter else None,
-        "policy": stored["policy"],
-        "gamma": stored["gamma"],
-        "skipping": stored["skipping"],
-        "batch_size": stored["batch_size"],
+        "target": stored.target.name,
+        "dtype": stored.target.dtype,
+        "drafter": stored.drafter.spec if stored.drafter else None,
+        "policy": stored.policy,
+        "gamma": stored.gamma,
+        "skipping": stored.skipping,
+        "batch_size": stored.batch_size,
     }
 
 
-def _budget(stored: Any) -> float | None:
-    budget = (stored.get("knobs") or {}).get("budget")
+def _budget(stored: OperatingPoint) -> float | None:
+    budget: Any = (stored.knobs or {}).get("budget")
     return None if budget is None else float(budget)
 
 

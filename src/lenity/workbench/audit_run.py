@@ -20,7 +20,7 @@ from lenity.workbench.audit import (
 )
 from lenity.workbench.config import PLAIN
 from lenity.workbench.facts import drafter_facts, target_facts
-from lenity.workbench.judge_run import ask_judge, judge_for
+from lenity.workbench.judge_run import ask_judge, check_judge, judge_for
 from lenity.workbench.manifest import begin
 from lenity.workbench.operating_point import OperatingPoint
 from lenity.workbench.pairing import Pairs
@@ -76,7 +76,8 @@ def run_audit(
     """Run or go on with the audit of a point; return its directory and what is missing, by arm.
 
     A run that is complete is left open for its report; ``finish`` it then. Raises
-    ModelMismatchError where the loaded target, drafter or template is not the point's.
+    ModelMismatchError where the loaded target, drafter or template is not the point's, and
+    ConfigError for a judge that does not answer.
     """
     settings = settings.model_copy(update={"questions": questions_for(point, settings.questions)})
     fixed_arms, natural_arms = arms_of(point, settings)
@@ -100,6 +101,7 @@ def run_audit(
         "point": point.without_verdict().model_dump(mode="json"),
         "prompts": chosen.digest,
     }
+    check_judge(judge, study.folder)
     run = RunDir.create(study.folder, begin("audit", stored, provenance))
     if run.is_finished:
         return run, {}

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
 from lenity.workbench.records import Frozen
 
-ArmName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:=,+ -]*$")]
+_IN_NAMES = "A-Za-z0-9_.:=,+ -"
+ArmName = Annotated[str, StringConstraints(pattern=rf"^[A-Za-z0-9][{_IN_NAMES}]*$")]
 """Stands in records, legends and file names."""
+MAX_GAMMA = 1024
+"""Draft tokens that an arm may ask for per round."""
+
+
+def arm_name(spec: str) -> str:
+    """Return a spec as an arm may be called: ``_`` for what no file name has, such as a slash."""
+    return re.sub(f"[^{_IN_NAMES}]", "_", spec)
 
 
 class Arm(Frozen):
@@ -21,7 +30,7 @@ class Arm(Frozen):
     """Spec of the drafter, such as ngram:max_match=4; none is plain decoding"""
     policy: str = "strict"
     """Spec of the policy, such as asd:budget=8,gate=0.25,block_cap=2"""
-    gamma: int = Field(default=5, ge=0, le=1024)
+    gamma: int = Field(default=5, ge=0, le=MAX_GAMMA)
     """Draft tokens asked for per round; 0 is plain decoding"""
     batch_size: int = Field(default=1, ge=1)
     """Requests decoded together"""

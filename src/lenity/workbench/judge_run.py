@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lenity.errors import ConfigError
@@ -30,11 +31,17 @@ from lenity.workbench.judgements import (
     hash_answer,
     read_judgements,
 )
+from lenity.workbench.manifest import is_finished
 from lenity.workbench.pairing import Pairs
 from lenity.workbench.rundir import RunDir
 
 if TYPE_CHECKING:
     from lenity.workbench.protocols import Deadline, Progress
+
+
+CHECK = "Say OK."
+CHECK_TOKENS = 16
+"""Of the reply to the check: the least that engines known to have a least one take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,28 @@ def judge_for(
     client.check_key()
     items = {(own.label, item.id): item for own, members in chosen for item in members}
     return Judge(settings=settings, client=client, items=items)
+
+
+def check_judge(judge: Judge | None, folder: Path) -> None:
+    """Ask a judge one short thing before anything is decoded for it in a run's folder.
+
+    Nobody is asked for a finished run, which needs no judge any more. Raises ConfigError where no
+    answer comes: after one try, so that nobody waits for a wrong URL.
+    """
+    if judge is None or is_finished(folder):
+        return
+    client = replace(judge.client, retries=0)
+    try:
+        client.ask((user(CHECK),), CHECK, CHECK_TOKENS)
+    except ConfigError as error:
+        raise ConfigError(f"{error} That is the judge; nothing was decoded for it.") from None
+    except RequestFailedError as error:
+        raise ConfigError(
+            f"Expected an answer of the judge {client.endpoint.model!r} at "
+            f"{client.endpoint.address} before anything is decoded for it, got: "
+            f"{str(error).rstrip('.')}. Look at the URL and the model's name, try again later, or "
+            f"leave the judge out."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,6 +102,28 @@ def read_manifest(path: Path) -> Manifest:
     return parse(Manifest, text, str(file), MANIFEST_VERSION)
 
 
+def read_settings(manifest: Manifest, path: Path, key: str, model: type[_Model]) -> _Model:
+    """Return what a run in ``path`` keeps under a key of its settings. Raises RunDirError."""
+    file = path / MANIFEST
+    wrote = manifest.provenance.versions.lenity
+    reason = f"{file} needs the field settings.{key}."
+    if key in manifest.settings:
+        try:
+            return model.model_validate(manifest.settings[key])
+        except ValidationError as error:
+            reason = explain_file(error, model, f"{file}: settings.{key}")
+    raise RunDirError(
+        f"Expected the settings of a run of kind {manifest.kind!r} as this lenity writes them, got "
+        f"others. {reason} Lenity {wrote} wrote the run: read it with that one, or restore the "
+        f"file."
+    )
+
+
+def is_finished(path: Path) -> bool:
+    """Return whether a folder holds a run that can no longer change. Raises RunDirError."""
+    return (path / MANIFEST).is_file() and read_manifest(path).is_finished
+
+
 def parse(model: type[_Model], text: str, where: str, newest: int) -> _Model:
     """Return what a file holds. Raises RunDirError: damaged, or written by a newer lenity."""
     try:

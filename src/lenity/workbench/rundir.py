@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self, TextIO, TypeVar
+
+from pydantic import BaseModel
 
 from lenity.errors import RunDirError
 from lenity.workbench.lines import LineLog, read_lines
@@ -26,13 +28,16 @@ from lenity.workbench.manifest import (
     Manifest,
     Part,
     check_same,
+    is_finished,
     parse,
     read_manifest,
+    read_settings,
     utc_now,
 )
 from lenity.workbench.records import SCHEMA_VERSION, SampleRecord
 
 RECORDS, LOCK = "records.jsonl", ".lock"
+_Model = TypeVar("_Model", bound=BaseModel)
 
 Key = tuple[str, int, str, str]
 """Arm, repeat, task, item."""
@@ -77,6 +82,13 @@ class RunDir:
     def is_finished(self) -> bool:
         """Whether the run can no longer change."""
         return self.manifest.is_finished
+
+    def settings(self, key: str, model: type[_Model]) -> _Model:
+        """Return what the run keeps under a key of its settings.
+
+        Raises RunDirError naming file and field.
+        """
+        return read_settings(self.manifest, self.path, key, model)
 
     def records(
         self, arm: str | None = None, *, where: Callable[[SampleRecord], bool] | None = None
@@ -271,7 +283,7 @@ def _take_lock(path: Path) -> TextIO | None:
     """Return the lock of a run, held; none of a finished one. Raises RunDirError."""
     import fcntl  # such a lock dies with its process, whatever ends it
 
-    if (path / MANIFEST).is_file() and read_manifest(path).is_finished:
+    if is_finished(path):
         return None
     lock = (path / LOCK).open("a+")
     try:

@@ -25,7 +25,7 @@ from lenity.workbench.facts import TargetFacts
 from lenity.workbench.gates import Bounds, Decision, Gate, decide, text_gates
 from lenity.workbench.jobs import Job, Scorer
 from lenity.workbench.judge_prompts import JudgeSettings
-from lenity.workbench.judge_run import ask_judge, judge_for
+from lenity.workbench.judge_run import ask_judge, check_judge, judge_for
 from lenity.workbench.judgements import JudgeSummary, judged
 from lenity.workbench.manifest import begin
 from lenity.workbench.pairing import Pairs
@@ -116,8 +116,9 @@ def run_served(study: ServedStudy, settings: ServedSettings) -> tuple[RunDir, di
     """Ask both engines what is not recorded yet; return the run and what is missing, by arm.
 
     A run that is complete is left open for its report; ``finish`` it then. A request that failed
-    is recorded as failed. Raises ConfigError for tasks without right answers, and, the run then
-    being left to be gone on with, for an engine that is not there or will answer nothing.
+    is recorded as failed. Raises ConfigError for tasks without right answers and a judge that does
+    not answer, and, the run then being left to be gone on with, for an engine that is not there or
+    will answer nothing.
     """
     chosen = _choose(study, settings)
     scorer = chosen.scorer
@@ -133,6 +134,7 @@ def run_served(study: ServedStudy, settings: ServedSettings) -> tuple[RunDir, di
         SERVED: settings.model_dump(mode="json"),
         "prompts": chosen.digest,
     }
+    check_judge(judge, study.folder)
     run = RunDir.create(study.folder, begin("audit", stored, provenance))
     if run.is_finished:
         return run, {}
@@ -228,8 +230,8 @@ def is_served(run: RunDir) -> bool:
 
 
 def served_settings(run: RunDir) -> ServedSettings:
-    """Return the settings a recorded audit of a served engine was made with."""
-    return ServedSettings.model_validate(run.manifest.settings[SERVED])
+    """Return the settings a recorded audit of a served engine was made with. Raises RunDirError."""
+    return run.settings(SERVED, ServedSettings)
 
 
 def judge_served(run: RunDir) -> ServedAudit:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from lenity.errors import ConfigError, RegistryError
-from lenity.registry import did_you_mean, join_spec, split_spec
-from lenity.workbench.config import STRICT, Arm, NaturalEos
+from lenity.registry import did_you_mean, explain, join_spec, split_spec
+from lenity.workbench.config import MAX_GAMMA, STRICT, Arm, NaturalEos, arm_name
 from lenity.workbench.records import Frozen
 from lenity.workbench.select import Questions
 from lenity.workbench.sweep_skipping import Predictor, Shared, gate_grid, skipping_grid
@@ -181,17 +181,32 @@ def steps(settings: SweepSettings) -> list[Step]:
         "gates": _grid_steps,
         "mixed": _grid_steps,
     }
-    return makers[chosen.kind](settings, chosen)
+    return _told_apart(makers[chosen.kind](settings, chosen))
+
+
+def _told_apart(found: Sequence[Step]) -> list[Step]:
+    """Return the arms, each under a name of its own: two paths may leave one name."""
+    seen: dict[str, int] = {}
+    out = []
+    for step in found:
+        name = step.arm.name
+        seen[name] = seen.get(name, 0) + 1
+        arm = step.arm if seen[name] == 1 else step.arm.renamed(f"{name} +{seen[name]}")
+        out.append(step.model_copy(update={"arm": arm}))
+    return out
 
 
 def _arm(settings: SweepSettings, name: str, **changes: object) -> Arm:
-    base = Arm(
-        name=name,
-        drafter=settings.drafter,
-        gamma=settings.gamma,
-        batch_size=settings.batch_size,
-    )
-    return base.renamed(name, **changes)
+    told = {
+        "drafter": settings.drafter,
+        "gamma": settings.gamma,
+        "batch_size": settings.batch_size,
+        **changes,
+    }
+    try:
+        return Arm.model_validate({**told, "name": arm_name(name)})
+    except ValidationError as error:
+        raise ConfigError(explain(error, Arm, f"arm {name!r}")) from None
 
 
 def _with_knob(spec: str, knob: str, value: Value) -> str:
@@ -200,7 +215,7 @@ def _with_knob(spec: str, knob: str, value: Value) -> str:
 
 
 def _values(settings: SweepSettings, chosen: Preset) -> Sequence[Value]:
-    return settings.values or chosen.values
+    return tuple(dict.fromkeys(settings.values or chosen.values))
 
 
 def _policy_steps(settings: SweepSettings, chosen: Preset) -> list[Step]:
@@ -216,14 +231,25 @@ def _policy_steps(settings: SweepSettings, chosen: Preset) -> list[Step]:
 def _gamma_steps(settings: SweepSettings, chosen: Preset) -> list[Step]:
     rule = split_spec(settings.policy)[0]
     out = []
-    for value in _values(settings, chosen):
-        gamma = int(value)
+    for gamma in dict.fromkeys(map(_draft_tokens, _values(settings, chosen))):
         out.append(
             Step(arm=_arm(settings, f"{STRICT}-{gamma}", gamma=gamma), curve=STRICT, x=gamma)
         )
         relaxed = _arm(settings, f"{rule}-{gamma}", gamma=gamma, policy=settings.policy)
         out.append(Step(arm=relaxed, curve=rule, x=gamma))
     return out
+
+
+def _draft_tokens(value: Value) -> int:
+    """Return a value of gamma. Raises ConfigError for what drafts nothing, or is no number."""
+    text = str(value).strip()
+    is_count = text.isascii() and text.isdecimal() and len(text) <= 4
+    if not is_count or not 1 <= int(text) <= MAX_GAMMA:
+        raise ConfigError(
+            f"Expected draft tokens per round from 1 to {MAX_GAMMA}, got {text[:40]!r}. Give for "
+            f"example --value 2 --value 5."
+        )
+    return int(text)
 
 
 def _rules_steps(settings: SweepSettings, chosen: Preset) -> list[Step]:
@@ -249,7 +275,7 @@ def _skip_steps(settings: SweepSettings, chosen: Preset) -> list[Step]:
     rule, knobs = split_spec(settings.skip)
     own = [v for v in chosen.values if float(v) <= settings.gamma]  # above it nothing is skipped
     out = [Step(arm=_arm(settings, STRICT), curve=STRICT, x="strict")]
-    for value in settings.values or own:
+    for value in dict.fromkeys(settings.values or own):
         spec = shared.spec(rule, {**knobs, chosen.name: value})
         arm = _arm(settings, f"{rule}-{chosen.name}-{value}", skip=spec, shadow=settings.shadow)
         out.append(Step(arm=arm, curve=rule, x=_number(value)))

@@ -6,12 +6,10 @@ The run holds what was computed (diagnostics.json), so that its report is made a
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field, TypeAdapter
+from typing import Any
 
 from lenity.workbench.diagnosis import Diagnosis
-from lenity.workbench.manifest import begin
+from lenity.workbench.manifest import begin, parse
 from lenity.workbench.proposition import Simulation
 from lenity.workbench.provenance import Provenance, collect
 from lenity.workbench.records import Frozen
@@ -33,9 +31,6 @@ from lenity.workbench.sweep_survival import SurvivalSweep, diagnose_all
 RESULT = "diagnostics.json"
 KEY = "offline"
 """Under which a run's settings hold those of such a sweep."""
-
-OfflineSweep = Annotated[SurvivalSweep | PropositionSweep, Field(discriminator="preset")]
-_SETTINGS: TypeAdapter[SurvivalSweep | PropositionSweep] = TypeAdapter(OfflineSweep)
 
 
 class Result(Frozen):
@@ -77,11 +72,11 @@ def _compute(settings: SurvivalSweep | PropositionSweep, source: Path | None) ->
 
 def offline_report(run: RunDir) -> ReportData:
     """Return the report of such a run, from its directory alone."""
-    settings = _SETTINGS.validate_python(run.manifest.settings[KEY])
-    result = Result.model_validate_json(run.artefact(RESULT).read_text(encoding="utf-8"))
-    if isinstance(settings, PropositionSweep):
-        return _proposition_report(run, settings, result)
-    return _survival_report(run, settings, result)
+    file = run.artefact(RESULT)
+    result = parse(Result, file.read_text(encoding="utf-8"), str(file), 0)
+    if result.simulations:
+        return _proposition_report(run, run.settings(KEY, PropositionSweep), result)
+    return _survival_report(run, run.settings(KEY, SurvivalSweep), result)
 
 
 def _survival_report(run: RunDir, settings: SurvivalSweep, result: Result) -> ReportData:

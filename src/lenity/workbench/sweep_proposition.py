@@ -55,10 +55,10 @@ def proposition_sweep(
         rhos = tuple(map(float, wanted)) or RHOS
     except ValueError:
         rhos = (-1.0,)
-    if not all(0 <= rho <= 1 for rho in rhos) or len(set(rhos)) < len(rhos):
+    if not all(0 <= rho <= 1 for rho in rhos) or len({_told(rho) for rho in rhos}) < len(rhos):
         raise ConfigError(
-            f"Expected different values of rho from 0 to 1, got {', '.join(map(str, wanted))}. "
-            f"Correct them, or leave them out."
+            f"Expected values of rho from 0 to 1 that differ in their first six digits, got "
+            f"{', '.join(map(str, wanted))}. Correct them, or leave them out."
         )
     law = geometric_law(gamma) if source is None else recorded_law(source)
     words = (
@@ -108,7 +108,12 @@ def proposition_plots(
 
 
 def _key(name: str, rho: float) -> str:
-    return f"{name}-rho-{rho:g}".replace(".", "_")
+    return f"{name}-rho-{_told(rho)}".replace(".", "_")
+
+
+def _told(rho: float) -> str:
+    """Return a rho as plots are called by it."""
+    return f"{rho:g}"
 
 
 def _halves(own: Simulation) -> dict[str, Half]:

@@ -33,7 +33,7 @@ def sweep_report(run: RunDir, missing: Mapping[str, int] | None = None) -> Repor
     """Return the report of a recorded sweep: one plot a measure."""
     if is_offline(run):
         return offline_report(run)
-    settings = SweepSettings.model_validate(run.manifest.settings["sweep"])
+    settings = run.settings("sweep", SweepSettings)
     records: dict[str, list[SampleRecord]] = {}
     for record in run.records():
         records.setdefault(record.arm, []).append(record)

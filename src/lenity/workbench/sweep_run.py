@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
+from lenity.policies import policy
+from lenity.skipping import skip_rule
 from lenity.workbench.arms import Arms
 from lenity.workbench.audit_run import Study
 from lenity.workbench.facts import drafter_facts, target_facts
@@ -11,8 +15,24 @@ from lenity.workbench.manifest import begin
 from lenity.workbench.protocols import natural_eos
 from lenity.workbench.provenance import collect
 from lenity.workbench.rundir import RunDir
-from lenity.workbench.sweep import SweepSettings, preset, steps
+from lenity.workbench.sweep import Step, SweepSettings, preset, steps
+from lenity.workbench.sweep_skipping import check_family
 from lenity.workbench.trace_log import TraceLog
+
+
+def checked_steps(settings: SweepSettings) -> list[Step]:
+    """Return the arms of a sweep, strict first, whose rules can be made of what is on the disk.
+
+    No model is loaded. Raises ConfigError or RegistryError for a knob, a predictor or a family
+    that no arm could decode with.
+    """
+    check_family(settings.family)
+    found = steps(settings)
+    for step in found:
+        policy(step.arm.policy)
+        if step.arm.skip is not None:
+            skip_rule(step.arm.skip).load(torch.device("cpu"))
+    return found
 
 
 def run_sweep(
@@ -26,8 +46,9 @@ def run_sweep(
     """
     if traces is None:
         traces = not preset(settings.preset).is_timed
+    asked = [step.arm for step in checked_steps(settings)]
     chosen = study.selection(settings.questions, "discovery")
-    arms = Arms(study.target, [step.arm for step in steps(settings)], drafters=study.drafters)
+    arms = Arms(study.target, asked, drafters=study.drafters)
     provenance = collect(
         target=target_facts(study.target),
         drafters=[drafter_facts(arms.drafters[settings.drafter], study.target)],

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from lenity.errors import ConfigError
-from lenity.registry import did_you_mean, join_spec, split_spec
+from lenity.registry import did_you_mean, explain_file, join_spec, split_spec
 from lenity.workbench.diagnostics import GATES
 from lenity.workbench.records import Frozen
 
@@ -40,6 +40,9 @@ CONDITIONAL_PREFIXES = (0.99, 0.98, 0.97, 0.95, 0.93, 0.90, 0.85, 0.80)
 RATIOS = (0.99, 0.95, 0.9, 0.8, 0.5, 0.3)
 TOP_KS = (2, 3, 5)
 PERIODS = (3, 4, 8)
+
+FAMILIES = ("code", "maths")
+"""What predictors can be told of the prompts: the flags among their features."""
 
 ABLATED: Mapping[str, tuple[str, ...]] = {
     "both gates": (),
@@ -126,6 +129,15 @@ class Shared:
         return {"predictor": found[0], **told}
 
 
+def check_family(family: str | None) -> None:
+    """Raise ConfigError for a family that no predictor knows."""
+    if family is not None and family not in FAMILIES:
+        raise ConfigError(
+            f"Expected a family among {', '.join(FAMILIES)}, which is what survival predictors are "
+            f"told, got {family!r}.{did_you_mean(family, FAMILIES)} Correct it, or leave it out."
+        )
+
+
 def skipping_grid(shared: Shared, wanted: Sequence[str] = ()) -> list[Setting]:
     """Return the arms of ``skipping``: every rule's published grid, or those wanted.
 
@@ -141,7 +153,7 @@ def skipping_grid(shared: Shared, wanted: Sequence[str] = ()) -> list[Setting]:
                 f" Correct the name."
             )
         found += [_one(shared, name, knobs)] if knobs else _grid(shared, name)
-    return list({setting.name: setting for setting in found}.values())
+    return list({(setting.policy, setting.skip): setting for setting in found}.values())
 
 
 def _one(shared: Shared, rule: str, knobs: Mapping[str, str]) -> Setting:
@@ -243,9 +255,13 @@ def _read(folder: Path) -> Predictor:
     try:
         told, weights = (folder / DESCRIPTION).read_bytes(), (folder / WEIGHTS).read_bytes()
         digest = hashlib.sha256(told + weights).hexdigest()[:16]
-        return Predictor(estimand=json.loads(told)["estimand"], folder=str(folder), digest=digest)
-    except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
+        named = {k: v for k, v in dict(json.loads(told)).items() if k == "estimand"}
+        return Predictor.model_validate({**named, "folder": str(folder), "digest": digest})
+    except (OSError, ValueError, TypeError) as error:
+        reason = f"{' '.join(str(error).split())}."
+        if isinstance(error, ValidationError):
+            reason = explain_file(error, Predictor, folder / DESCRIPTION)
         raise ConfigError(
-            f"Expected a survival predictor in {folder} ({DESCRIPTION} and {WEIGHTS}), got "
-            f"{' '.join(str(error).split())}. Train it again, or correct the path."
+            f"Expected a survival predictor in {folder} ({DESCRIPTION} and {WEIGHTS}). {reason} "
+            f"Train it again, or correct the path."
         ) from None

@@ -28,7 +28,7 @@ from lenity.workbench.tune import EOS, WORK, Candidate, Chosen, TuneSettings, me
 
 def tune_report(run: RunDir, missing: Mapping[str, int] | None = None) -> ReportData:
     """Return the report of a recorded tune, with what was measured so far."""
-    settings = TuneSettings.model_validate(run.manifest.settings["tune"])
+    settings = run.settings("tune", TuneSettings)
     records: dict[str, list[SampleRecord]] = {}
     for record in run.records():
         records.setdefault(record.arm, []).append(record)

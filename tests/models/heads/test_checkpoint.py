@@ -182,3 +182,8 @@ def test_whole_golden_drafters_open():
             found = open_checkpoint(folder / "drafter")
             for file in (folder / "drafter").glob("*.safetensors"):
                 assert found.keys == set(load_file(file))
+
+
+def test_a_home_of_nobody_is_refused():
+    with pytest.raises(ConfigError, match="a home here, got '~nouser/drafter'"):
+        open_checkpoint("~nouser/drafter")

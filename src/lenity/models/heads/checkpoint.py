@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from lenity.errors import ConfigError, LenityError, ModelMismatchError, UnsupportedModelError
 from lenity.models.base import LanguageModel
 from lenity.models.heads.made_for import MadeFor, read_made_for
+from lenity.paths import expanded
 
 WEIGHT_FILES = (
     "model.safetensors",
@@ -212,7 +213,7 @@ def listed(names: Iterable[str]) -> str:
 def _find_folder(name: str, revision: str | None) -> Path:
     if name in PACKAGED:
         return Path(str(resources.files("lenity.demo"))) / PACKAGED[name]
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.is_dir():
         return path
     if path.exists() or path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1:
