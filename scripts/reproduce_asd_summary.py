@@ -252,12 +252,18 @@ def latency(run: Path) -> dict[str, dict[str, float]]:
 
 
 def live(runs: Path, name: str, chosen: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return ASD against priced as measured, at the mean of what the two spend at each level."""
+    """Return ASD against priced as measured, at the mean of what the two spend at each level.
+
+    Made prompts repeat themselves, so that some are among those the settings were chosen on; the
+    comparison without them stands beside that of all.
+    """
     specs = list(dict.fromkeys(chosen.values()))
-    measured = Spending.of_records(arms_of(runs / name))
+    arms = arms_of(runs / name)
+    measured = Spending.of_records(arms)
     said = predicted(runs / "traces", specs)
     families = np.array([item.split("/")[1] for _, item in measured.prompts])
-    groups = {family: families == family for family in FAMILIES}
+    groups = {"new prompts": is_new(measured, arms["strict"], runs / "traces")}
+    groups |= {family: families == family for family in FAMILIES}
     curves = [
         measured.named(["strict", *(v for k, v in chosen.items() if k.startswith(rule))])
         for rule in ("priced", "asd")
@@ -278,6 +284,13 @@ def live(runs: Path, name: str, chosen: Mapping[str, str]) -> list[dict[str, Any
         }
         rows.append(row)
     return rows
+
+
+def is_new(measured: Spending, strict: Sequence[SampleRecord], traces: Path) -> np.ndarray:
+    """Return which prompts are not among those the settings were chosen on."""
+    known = {record.prompt_ids for record in RunDir.open(traces).records()}
+    asked = {(record.task, record.item_id): record.prompt_ids for record in strict}
+    return np.array([asked[key] not in known for key in measured.prompts], dtype=np.bool_)
 
 
 def _live_row(curves: Sequence[Spending], level: float) -> dict[str, Any]:

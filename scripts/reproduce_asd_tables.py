@@ -321,7 +321,10 @@ TABLES: Mapping[str, Callable[[Summary], str]] = {
             "target-budget",
         )
     },
-    **{f"text-{name}": _text(name) for name in ("gate", "budget", "quality", "priced", "matched")},
+    **{
+        f"text-{name}": _text(name)
+        for name in ("gate", "budget", "quality", "priced", "priced-high", "matched")
+    },
     **{f"opportunity-{n}": _opportunity(n) for n in ("traces", "ngram-traces")},
     "coverage": _coverage,
     "local": _local,

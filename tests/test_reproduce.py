@@ -8,6 +8,7 @@ import typer
 
 from lenity.cli.main import app
 from lenity.workbench.manifest import begin
+from lenity.workbench.matched import Spending
 from lenity.workbench.rundir import RunDir
 from lenity.workbench.sweep import SweepSettings, steps
 from lenity.workbench.trace import TRACES, RequestTrace, TracedRound
@@ -176,6 +177,19 @@ def test_a_gamma_sweep_has_a_strict_arm_a_gamma():
         "strict-7",
     ]
     assert reproduce_asd_summary.reference("asd-gate-2", ("strict", "asd-gate-2")) == "strict"
+
+
+def test_prompts_that_settings_were_chosen_on_are_told_apart(tmp_path):
+    run = RunDir.create(tmp_path / "traces", begin("sweep", {}, provenance()))
+    run.append(record("own_prompts/maths/7", "strict", prompt_ids=(1, 2)))
+    run.close()
+    strict = [
+        record("own_prompts/maths/1", "strict", prompt_ids=(1, 2)),  # the same under another id
+        record("own_prompts/maths/7", "strict", prompt_ids=(1, 3)),
+    ]
+    measured = Spending.of_records({"strict": strict})
+    found = reproduce_asd_summary.is_new(measured, strict, tmp_path / "traces")
+    assert found.tolist() == [False, True]
 
 
 def test_tables_are_put_in_their_places():
