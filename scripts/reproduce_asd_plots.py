@@ -10,20 +10,11 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from scripts.plot_style import RC
+
 FAMILIES = {"maths": "#6b3fa0", "code": "#3b7d23", "chat": "#b4530a", "data": "#8a8a00"}
 OURS, PAPERS = "#0b6e99", "#222222"
 RULES = {"ASD": "#b4530a", "priced": "#0b6e99"}
-RC = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "lenity",
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-}
 LABELS = {
     "budget": "budget B, nats per request",
     "gate": "gate g, nats per remaining position",

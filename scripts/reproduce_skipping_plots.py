@@ -10,6 +10,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from scripts.plot_style import RC
 from scripts.reproduce_skipping_grids import MIN_PREFIX, PAPER_DRAFT_SHARE, WHOLE
 
 LOOKS = {
@@ -20,17 +21,6 @@ LOOKS = {
     "lenience": ("#3b7d23", "^"),
     "top_k": ("#8a8a00", "v"),
     "periodic": ("#b3123f", "X"),
-}
-RC = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "lenity",
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
 }
 
 

@@ -33,4 +33,5 @@ def test_a_command_of_the_documentation_can_be_given(line):
     words = shlex.split(line, comments=True)[1:]
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
-    command.make_context("lenity", words)
+    context = command.make_context("lenity", words)
+    assert not context.args, "words that no option or argument took"

@@ -51,7 +51,7 @@ def test_it_is_a_language_model(model: CausalLM):
     assert model.unknown_ids.numel() == 0
 
 
-def test_scripted_acceptance_equals_a_cache_free_forward(model: CausalLM):
+def _assert_scripted_acceptance(model: CausalLM) -> None:
     cache, rows = _prefill(model, [11, 5, 14])
     for round_number, counts in enumerate(ACCEPTED):
         block = _tokens(3, 4, seed=round_number + 1)
@@ -62,6 +62,10 @@ def test_scripted_acceptance_equals_a_cache_free_forward(model: CausalLM):
             ids += block[row, : counts[row]].tolist()
         cache.commit(counts)
     assert cache.lengths == [len(ids) for ids in rows]
+
+
+def test_scripted_acceptance_equals_a_cache_free_forward(model: CausalLM):
+    _assert_scripted_acceptance(model)
 
 
 def test_one_row_one_token_at_a_time(model: CausalLM):
@@ -106,8 +110,7 @@ def test_rows_leave_and_join(model: CausalLM):
 
 def test_growing_beyond_the_first_allocation(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lenity.models.cache.CAPACITY_STEP", 4)
-    model = CausalLM(build("llama"))
-    test_scripted_acceptance_equals_a_cache_free_forward(model)
+    _assert_scripted_acceptance(CausalLM(build("llama")))
 
 
 def test_taps_are_the_hidden_states_of_transformers(model: CausalLM):

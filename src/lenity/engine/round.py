@@ -186,14 +186,15 @@ def verify(batch: Batch, draft: Draft, scores: Scores, coins: Coins) -> Decision
         groups.setdefault((row.policy, row.sampling.is_greedy), []).append(index)
     parts: list[tuple[list[int], Decision]] = []
     for (policy, is_greedy), rows in groups.items():
-        own = (draft, scores) if len(groups) == 1 else (_take(draft, rows), _take(scores, rows))
+        is_whole = len(groups) == 1
+        own = (draft, scores) if is_whole else (_take(draft, rows), _take(scores, rows))
         if not is_greedy:
             is_open = None if policy.is_strict else ~is_closed(batch, draft)[rows]
             parts.append((rows, _draw_rows(batch, *own, coins, rows, is_open)))
             continue
-        allowed = relaxable if relaxable is None or len(groups) == 1 else relaxable[rows]
-        units = spent if len(groups) == 1 else spent[rows]
-        length = greedy_length(policy, *own, spent_units=units, may_relax=allowed)
+        chosen = slice(None) if is_whole else rows
+        allowed = None if relaxable is None else relaxable[chosen]
+        length = greedy_length(policy, *own, spent_units=spent[chosen], may_relax=allowed)
         parts.append((rows, Decision(accepted_length=length)))
     return parts[0][1] if len(parts) == 1 else _merge(parts, draft)
 
