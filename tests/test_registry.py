@@ -30,6 +30,7 @@ from lenity.registry import (
     explain_file,
     explain_value,
     join_spec,
+    read_file,
     split_spec,
 )
 
@@ -335,3 +336,29 @@ def test_a_file_is_told_its_first_mistake(values, said):
     with pytest.raises(ValidationError) as caught:
         Many.model_validate(values)
     assert explain_file(caught.value, Many, "x.json") == said
+
+
+class Kept(BaseModel):
+    size: int
+
+
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [(b'{"size": "big"}', "size"), (b"\xff", ""), (b"[]", ""), (None, "No such file")],
+)
+def test_a_file_that_is_not_what_it_should_be_is_named(tmp_path, content, got):
+    file = tmp_path / "kept.json"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match="^Expected sizes.* Write them again.$") as caught:
+        read_file(Kept, file, expected="sizes", advice="Write them again.")
+    assert str(file) in str(caught.value)
+    assert got in str(caught.value)
+
+
+def test_a_file_is_read_and_a_home_nobody_has_is_refused(tmp_path):
+    file = tmp_path / "kept.json"
+    file.write_text('{"size": 3}')
+    assert read_file(Kept, file, expected="sizes", advice="").size == 3
+    with pytest.raises(ConfigError, match="a user who has a home"):
+        read_file(Kept, "~nobody-at-all/kept.json", expected="sizes", advice="")

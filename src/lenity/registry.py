@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -19,8 +20,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from lenity.errors import ConfigError, RegistryError
+from lenity.paths import expanded
 
 T = TypeVar("T")
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class Registry:
@@ -189,6 +192,20 @@ def explain_file(error: ValidationError, model: type[BaseModel], file: object) -
     first = error.errors(include_url=False)[0]
     is_unknown = first["type"] == "extra_forbidden" and len(first["loc"]) == 1
     return line + (did_you_mean(str(first["loc"][0]), model.model_fields) if is_unknown else "")
+
+
+def read_file(model: type[ModelT], file: str | Path, *, expected: str, advice: str) -> ModelT:
+    """Return what a JSON file holds.
+
+    Raises ConfigError: ``expected``, what came (file and field), and ``advice``.
+    """
+    try:
+        return model.model_validate_json(expanded(file).read_bytes())
+    except (OSError, ValueError) as error:  # a name may be none at all
+        reason = f"{str(error).rstrip('.')}."
+        if isinstance(error, ValidationError):
+            reason = explain_file(error, model, file)
+        raise ConfigError(f"Expected {expected}. {reason} {advice}") from None
 
 
 def explain_value(error: ValidationError) -> str:

@@ -23,10 +23,10 @@ from operator import mul
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from lenity.errors import ConfigError
-from lenity.registry import explain_file
+from lenity.registry import read_file
 
 NOISY = 0.25
 """Spread of timings, relative to their median, beyond which a prediction should not be trusted."""
@@ -144,16 +144,12 @@ class CostCurves(_Stored):
     @classmethod
     def read(cls, file: Path) -> CostCurves:
         """Return what ``write`` wrote. Raises ConfigError."""
-        try:
-            return cls.model_validate_json(file.read_bytes())
-        except (OSError, ValidationError) as error:
-            reason = f"{error}."
-            if isinstance(error, ValidationError):
-                reason = explain_file(error, cls, file)
-            raise ConfigError(
-                f"Expected cost curves, got something else. {reason} Measure them again with "
-                f"`lenity doctor --curves`."
-            ) from None
+        return read_file(
+            cls,
+            file,
+            expected="cost curves, got something else",
+            advice="Measure them again with `lenity doctor --curves`.",
+        )
 
 
 def _interpolate(points: dict[int, float], at: int) -> float:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, StrictInt, ValidationError
+from pydantic import BaseModel, ConfigDict, StrictInt
 
 from lenity.errors import ConfigError, ModelMismatchError
-from lenity.registry import explain_file
+from lenity.registry import read_file
 
 CONTENT = "content"
 """The map that is made of the tokens."""
@@ -94,17 +94,13 @@ def make_id_map(source: str, target: Tokens, drafter: Tokens, stand_in: int | No
 
 def read_pairs(file: str | Path) -> dict[int, int]:
     """Return the drafter's id of each of the target's ids in a file. Raises ConfigError."""
-    try:
-        pairs = IdMapFile.model_validate_json(Path(file).expanduser().read_bytes()).pairs
-    except (OSError, RuntimeError, ValueError) as error:  # a name may be none, or of no home
-        reason = f"{str(error).rstrip('.')}."
-        if isinstance(error, ValidationError):
-            reason = explain_file(error, IdMapFile, file)
-        raise ConfigError(
-            f"Expected a map of token ids, JSON such as "
-            f'{{"version": 1, "pairs": [[target id, drafter id], …]}}. {reason} Correct the file '
-            f"or its name, or use id_map={CONTENT}."
-        ) from None
+    pairs = read_file(
+        IdMapFile,
+        file,
+        expected='a map of token ids, JSON such as {"version": 1, "pairs": '
+        "[[target id, drafter id], …]}",
+        advice=f"Correct the file or its name, or use id_map={CONTENT}.",
+    ).pairs
     found = dict(pairs)
     if len(found) < len(pairs) or len(set(found.values())) < len(pairs):
         raise ConfigError(

@@ -14,11 +14,10 @@ from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from lenity.errors import ConfigError
-from lenity.registry import explain_file
+from lenity.registry import read_file
 
 Temperature = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -44,16 +43,12 @@ class Calibration(BaseModel):
 
 def read_calibration(file: str | Path) -> Calibration:
     """Return the calibration in a file. Raises ConfigError."""
-    try:
-        return Calibration.model_validate_json(Path(file).expanduser().read_bytes())
-    except (OSError, RuntimeError, ValueError) as error:  # a name may be none, or of no home
-        reason = f"{str(error).rstrip('.')}."
-        if isinstance(error, ValidationError):
-            reason = explain_file(error, Calibration, file)
-        raise ConfigError(
-            f"Expected temperatures of a drafter's confidence. {reason} Make them with `lenity "
-            f"train survival --calibrate`, or correct the path."
-        ) from None
+    return read_file(
+        Calibration,
+        file,
+        expected="temperatures of a drafter's confidence",
+        advice="Make them with `lenity train survival --calibrate`, or correct the path.",
+    )
 
 
 def tempered(

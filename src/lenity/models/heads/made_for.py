@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from lenity.errors import ConfigError, ModelMismatchError
+from lenity.errors import ModelMismatchError
 from lenity.models.base import LanguageModel
 from lenity.models.tokenizers import template_hash, vocabulary_hash
-from lenity.registry import explain_file
+from lenity.registry import read_file
 
 FILE = "lenity.json"
 """Beside config.json."""
@@ -91,13 +91,9 @@ def read_made_for(folder: Path) -> MadeFor | None:
     file = folder / FILE
     if not file.is_file():
         return None
-    try:
-        return MadeFor.model_validate_json(file.read_bytes())
-    except (ValidationError, OSError) as error:
-        reason = f"{error}."
-        if isinstance(error, ValidationError):
-            reason = explain_file(error, MadeFor, file)
-        raise ConfigError(
-            f"Expected the target a drafter was trained for, got something else. {reason} Copy "
-            f"the file again, or take it out to go without that check."
-        ) from None
+    return read_file(
+        MadeFor,
+        file,
+        expected="the target a drafter was trained for, got something else",
+        advice="Copy the file again, or take it out to go without that check.",
+    )
