@@ -350,7 +350,7 @@ def test_a_file_that_is_not_what_it_should_be_is_named(tmp_path, content, got):
     file = tmp_path / "kept.json"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(ConfigError, match="^Expected sizes.* Write them again.$") as caught:
+    with pytest.raises(ConfigError, match=r"^Expected sizes.* Write them again\.$") as caught:
         read_file(Kept, file, expected="sizes", advice="Write them again.")
     assert str(file) in str(caught.value)
     assert got in str(caught.value)
